@@ -1,0 +1,42 @@
+# On a fresh machine with Python >= 3.11 and make, each of these alone sets everything up and does its work.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# torch comes first and pinned: with it installed, no other package asks for a newer build.
+TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/unmask demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/pretraining.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) $(TORCH)
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(PIP) --editable '.[test]'
+	touch $@
+
+$(VENV)/.check: $(VENV)/.test
+	$(PIP) --editable '.[test,check]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,132 @@
+"""The types that travel through everything: Tokens (a text), Example (a text after hiding), Batch and Visibility.
+
+Shapes are written with one letter each, here and everywhere: `b` batch, `t` queries or decoder tokens, `s` keys or
+encoder tokens, `h` heads, `g` key/value heads, `e` head width, `d` model width, `f` feed-forward width, `v` vocabulary,
+`n` places asked.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Int, Integer, Shaped
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORE = -100
+"""The target at a place where nothing is asked; torch's own convention."""
+
+WORD, SENTENCE, PARAGRAPH = 1, 2, 4
+"""Bits of `Tokens.marks`: the token begins a word, a sentence, a paragraph."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text as the tokenizer sees it, without special tokens."""
+
+    ids: Int[np.ndarray, "t"]
+    marks: Integer[np.ndarray, "t"]
+    """What begins at each token: WORD | SENTENCE | PARAGRAPH (uint8)."""
+    other: "Tokens | None" = None
+    """A text from elsewhere in the corpus, for objectives that ask about two texts."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> "Tokens":
+        return Tokens(self.ids[part], self.marks[part])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One text after hiding, unpadded, NumPy: what the model reads, who sees whom, what it is asked."""
+
+    inputs: Int[np.ndarray, "t"]
+    """Read by the decoder, or by the only stack there is."""
+    targets: Int[np.ndarray, "t"]
+    """The answer at each place; IGNORE where nothing is asked."""
+    rank: Int[np.ndarray, "t"] | None = None
+    """None: everyone sees everyone. Otherwise j is visible to i iff rank[j] <= rank[i]."""
+    source: Int[np.ndarray, "s"] | None = None
+    """Read by the encoder, when there is one."""
+    segments: Int[np.ndarray, "t"] | None = None
+    label: "int | float | Int[np.ndarray, 't'] | None" = None
+    """Of the whole text: next sentence, class, score; or one label a token."""
+    blind: bool = False
+    """Asked of a stream that may not see its own token (XLNet)."""
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Key j is visible to query i iff they share a document and rank[j] <= rank[i].
+
+    Both relations are preorders, hence transitive: no depth of stacking shows a token what one layer may not.
+    """
+
+    rank: "Int[torch.Tensor, 'b s'] | None" = None
+    """None with causal=False: everyone sees everyone."""
+    document: "Int[torch.Tensor, 'b s'] | None" = None
+    """Packed texts do not see each other; padding is a document of its own. None: one document a row, no padding."""
+    causal: bool = False
+    """The rank is the place itself, known without reading a tensor, so kernels need no mask."""
+
+    def among(
+        self, queries: int, keys: int, *, strict: bool = False
+    ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
+        """Say which of `keys` tokens the last `queries` of them see; None where a kernel needs no mask.
+
+        Causal visibility alone is not written out (`causal` tells the kernel), unless `strict` or a document needs it.
+        With `strict`, rank[j] < rank[i]: the stream that may not see its own token.
+        """
+        import torch
+
+        visible = None
+        if self.rank is not None:
+            q, k = self.rank[:, keys - queries :, None], self.rank[:, None, :]
+            visible = k < q if strict else k <= q
+        if self.document is not None:
+            same = self.document[:, keys - queries :, None] == self.document[:, None, :]
+            visible = same if visible is None else visible & same
+        if self.causal and (visible is not None or strict):
+            device = None if visible is None else visible.device
+            place = torch.arange(keys, device=device)
+            q, k = place[keys - queries :, None], place[None, :]
+            order = (k < q if strict else k <= q)[None]
+            visible = order if visible is None else visible & order
+        return None if visible is None else visible[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Examples padded or packed together, on a device. Every model takes exactly this."""
+
+    inputs: "Int[torch.Tensor, 'b t']"
+    visibility: Visibility = Visibility()
+    targets: "Int[torch.Tensor, 'b t'] | None" = None
+    """None: nothing is asked of tokens."""
+    asked: "Int[torch.Tensor, 'n'] | None" = None
+    """Where targets are not IGNORE, as places in the flattened [b t], counted before the device sees them.
+    None with targets: everywhere."""
+    place: "Int[torch.Tensor, 'b t'] | None" = None
+    """Where a token stands in its own text; None: its column."""
+    source: "Int[torch.Tensor, 'b s'] | None" = None
+    source_visibility: Visibility = Visibility()
+    segments: "Int[torch.Tensor, 'b t'] | None" = None
+    last: "Int[torch.Tensor, 'b'] | None" = None
+    """The column of each row's last token that is not padding; None: the last column."""
+    labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
+    blind: bool = False
+
+    def to(self, device: "torch.device | str") -> "Batch":
+        """Move every tensor to `device`."""
+        import torch
+
+        def move(x: object) -> object:
+            if isinstance(x, torch.Tensor):
+                return x.to(device, non_blocking=True)
+            if isinstance(x, Visibility):
+                return replace(x, **{k: move(v) for k, v in vars(x).items()})
+            return x
+
+        return replace(self, **{k: move(v) for k, v in vars(self).items()})

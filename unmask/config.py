@@ -1,0 +1,142 @@
+"""Frozen dataclasses <-> plain data (JSON, TOML). Unknown keys are errors; `kind` names the member of a union."""
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def to_dict(value: Any) -> Any:
+    """Turn a dataclass into dicts, lists and scalars. Every dataclass is written with its class's name under `kind`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"kind": type(value).__name__} | fields
+    if isinstance(value, tuple | list):
+        return [to_dict(v) for v in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return {k: to_dict(v) for k, v in value.items()}
+    return value
+
+
+def from_dict(kind: type[T], data: Any, where: str = "") -> T:
+    """Build a `kind` from plain data, checking every key and value against its annotations.
+
+    Raises:
+        ValueError: an unknown key, a missing key, or a value of the wrong type, with its place (`position.kind`) and
+            what is allowed there.
+    """
+    return _read(kind, data, where)
+
+
+def change(value: T, where: str, to: Any) -> T:
+    """Return `value` with the field at the dotted path `where` replaced by plain data (`--set model.d_model=256`).
+
+    Raises:
+        ValueError: the path names no field, or the value does not fit it.
+    """
+    plain = to_dict(value)
+    head, here = where.split("."), plain
+    for i, key in enumerate(head):
+        if not isinstance(here, dict) or key not in here:
+            known = [k for k in here if k != "kind"] if isinstance(here, dict) else []
+            raise ValueError(unknown(".".join(head[: i + 1]), known))
+        if i < len(head) - 1:
+            here = here[key]
+    here[head[-1]] = to
+    return from_dict(type(value), plain)
+
+
+def unknown(key: str, known: Iterable[str]) -> str:
+    """Say that a key is unknown, with the nearest known one first."""
+    names, last = sorted(known), key.rsplit(".", 1)[-1]
+    near = difflib.get_close_matches(last, names, 1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown key {key!r}{hint} (known: {', '.join(names) or 'none'})"
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return data
+    if origin in (Union, types.UnionType):
+        return _union(args, data, where)
+    if origin is Literal:
+        if data in args:
+            return data
+        raise ValueError(f"{where} must be one of {list(args)}, got {data!r}")
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, data, where)
+    return _plain(kind, origin, args, data, where)
+
+
+def _union(args: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in args:
+        return None
+    named = {k.__name__: k for k in args if dataclasses.is_dataclass(k)}
+    if isinstance(data, Mapping) and named:
+        if len(named) == 1 and "kind" not in data:
+            return _read(next(iter(named.values())), data, where)
+        if data.get("kind") not in named:
+            at = f"{where}.kind".lstrip(".")
+            raise ValueError(f"{at} must be one of {sorted(named)}, got {data.get('kind')!r}")
+        return _read(named[data["kind"]], data, where)
+    errors: list[str] = []
+    for kind in args:
+        if kind is type(None) or dataclasses.is_dataclass(kind):
+            continue
+        try:
+            return _read(kind, data, where)
+        except ValueError as error:
+            errors.append(str(error))
+    if named:
+        errors.append(f"{where} must be a table with kind one of {sorted(named)}, got {data!r}")
+    raise ValueError(errors[0] if errors else f"{where} must not be {data!r}")
+
+
+def _dataclass(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where or kind.__name__} must be a table, got {data!r}")
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}
+    for key in data:
+        if key not in fields and key != "kind":
+            raise ValueError(unknown(f"{where}.{key}".lstrip("."), fields))
+    if data.get("kind", kind.__name__) != kind.__name__:
+        at = f"{where}.kind".lstrip(".")
+        raise ValueError(f"{at} must be {kind.__name__!r}, got {data['kind']!r}")
+    required = {
+        n for n, f in fields.items()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }  # fmt: skip
+    if missing := sorted(required - set(data)):
+        raise ValueError(f"{where or kind.__name__} lacks {', '.join(missing)}")
+    hints = get_type_hints(kind)
+    return kind(
+        **{k: _read(hints[k], v, f"{where}.{k}".lstrip(".")) for k, v in data.items() if k != "kind"}
+    )
+
+
+def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str) -> Any:
+    container = origin or kind
+    if container in (tuple, list, frozenset):
+        if not isinstance(data, list | tuple | frozenset):
+            raise ValueError(f"{where} must be a list, got {data!r}")
+        if container is tuple and args and args[-1] is not Ellipsis:
+            if len(data) != len(args):
+                raise ValueError(f"{where} must have {len(args)} items, got {len(data)}")
+            return tuple(_read(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, data, strict=True)))
+        item = args[0] if args else Any
+        return container(_read(item, v, f"{where}[{i}]") for i, v in enumerate(data))
+    if isinstance(container, type) and issubclass(container, Mapping) or container is Mapping:
+        if not isinstance(data, Mapping):
+            raise ValueError(f"{where} must be a table, got {data!r}")
+        return {k: _read(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise ValueError(f"{where} must be {kind.__name__}, got {data!r}")
+    return data
