@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from unmask.model.parts import Dropout
+
+
+@pytest.mark.parametrize("shape", [(1000, 997), (3,), (1,), (0, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_zeroes_its_share_and_keeps_the_mean(shape, dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(shape, dtype=dtype)
+    y = Dropout(0.1)(x)
+    assert y.shape == x.shape
+    assert y.dtype == dtype
+    values = set(y.float().unique().tolist())
+    assert values <= {0.0, float(torch.tensor(256 / 230, dtype=dtype))}
+    if x.numel() > 1000:
+        assert float((y == 0).float().mean()) == pytest.approx(26 / 256, abs=0.002)
+        assert float(y.float().mean()) == pytest.approx(1, abs=0.005)
+
+
+def test_the_gradient_passes_where_the_number_did() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(50, 50, requires_grad=True)
+    y = Dropout(0.5)(x)
+    y.sum().backward()
+    assert torch.equal(x.grad == 0, y == 0)
+    assert set(x.grad.unique().tolist()) == {0.0, 2.0}
+
+
+def test_the_same_seed_drops_the_same_and_another_seed_others() -> None:
+    x, dropped = torch.ones(300), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        dropped.append(Dropout(0.3)(x))
+    assert torch.equal(dropped[0], dropped[1])
+    assert not torch.equal(dropped[0], dropped[2])
+
+
+def test_neighbors_are_dropped_independently() -> None:
+    torch.manual_seed(3)
+    kept = (Dropout(0.5)(torch.ones(100_000)) > 0).float() - 0.5
+    for lag in (1, 2, 3, 7, 8):
+        correlation = float((kept[lag:] * kept[:-lag]).mean() * 4)
+        assert abs(correlation) < 0.02  # six standard errors of 1 / sqrt(100,000)
+
+
+def test_dropout_does_nothing_in_evaluation() -> None:
+    x = torch.randn(9)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x

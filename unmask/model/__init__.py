@@ -1,0 +1,1 @@
+"""Networks: one Transformer from parts, and what it is assembled from."""

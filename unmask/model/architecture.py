@@ -1,0 +1,94 @@
+"""Architecture: one page on which every published Transformer differs from the next."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.model.initialize import Initialize, Normal
+from unmask.model.parts import Activation, LayerNorm, Norm
+from unmask.model.positions import Learned, Position
+
+Slot = Literal["into", "out", "after"]
+PRE: frozenset[Slot] = frozenset({"into"})
+POST: frozenset[Slot] = frozenset({"after"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One stack of Transformer blocks, as a value."""
+
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ff: int
+    head_width: int | None = None
+    """None: d_model / n_heads. T5's larger sizes differ."""
+    n_segments: int = 0
+    position: Position = Learned(512)
+    norm: Norm = LayerNorm()
+    norm_at: frozenset[Slot] = POST
+    """Where norms stand around a sublayer f: after(x + out(f(into(x))))."""
+    norm_embedding: bool = False
+    norm_final: bool = False
+    activation: Activation = "gelu"
+    gated: bool = False
+    """SwiGLU = gated silu, GeGLU = gated gelu."""
+    bias: bool = True
+    scale: float | None = None
+    """Of the attention scores. None: 1 / sqrt(e); T5: 1."""
+    causal: bool = False
+    cross: bool = False
+    """A third sublayer reads the encoder."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    feed_forward_dropout: float = 0.0
+    """Inside the feed-forward layer, after its activation (T5)."""
+    final_dropout: float = 0.0
+    """Of what leaves the last norm (T5)."""
+    initialize: Initialize = Normal()
+
+    def __post_init__(self) -> None:
+        if self.head_width is None and self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def d_head(self) -> int:
+        """Width of one head."""
+        return self.head_width or self.d_model // self.n_heads
+
+    @property
+    def d_embed(self) -> int:
+        """Width of token vectors before the first block."""
+        return self.d_model
+
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs a token, read in texts of `length` tokens, embedding and head apart.
+
+        Two a weight and token, and 4 t h e for scores and mixing (Kaplan et al. 2020, table 1).
+        """
+        attention = 4 * self.d_model * self.n_heads * self.d_head
+        forward = (3 if self.gated else 2) * self.d_model * self.d_ff
+        seen = 4 * length * self.n_heads * self.d_head * (0.5 if self.causal else 1)
+        matrices = attention * (1 + self.cross) + forward
+        return float(self.n_layers * (2 * matrices + seen * (1 + self.cross)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderArchitecture:
+    """Two stacks that share the table of tokens: what an encoder-decoder differs in from another."""
+
+    encoder: Architecture
+    decoder: Architecture
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the shared table."""
+        return self.encoder.vocab_size
+
+    @property
+    def d_model(self) -> int:
+        """Width of the decoder's hidden states."""
+        return self.decoder.d_model

@@ -1,0 +1,64 @@
+"""How weights begin: one value a published way, a function from a module and its name to new numbers."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from unmask.model.parts import Sizes
+
+
+def _plain(module: nn.Module) -> None:
+    """Norms begin as the identity, biases at zero."""
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        nn.init.ones_(module.weight)
+    bias = getattr(module, "bias", None)
+    if isinstance(bias, nn.Parameter):
+        nn.init.zeros_(bias)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Every matrix from N(0, std), cut at two standard deviations if `truncated` (BERT's released code)."""
+
+    std: float = 0.02
+    truncated: bool = False
+    residual: int = 0
+    """The number of residual branches n: projections into the residual stream begin at std / sqrt(n), as in GPT-2
+    (Radford et al. 2019, section 2.3). 0: like every other matrix."""
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if not isinstance(module, nn.Linear | nn.Embedding):
+            return
+        into = name.endswith(("attention.o", "cross.o", "feed_forward.down"))
+        std = self.std / self.residual**0.5 if self.residual and into else self.std
+        if self.truncated:
+            nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+        else:
+            nn.init.normal_(module.weight, std=std)
+
+
+@dataclass(frozen=True)
+class FanIn:
+    """Every matrix from N(0, 1/sqrt(width of its input)), queries also by 1/sqrt(e), as T5 does in place of a scale.
+
+    Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
+    """
+
+    embedding: float = 1.0
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if isinstance(module, nn.Embedding):
+            table = name.endswith(".table")
+            nn.init.normal_(module.weight, std=sizes.d_model**-0.5 if table else self.embedding)
+        elif isinstance(module, nn.Linear):
+            std = module.in_features**-0.5
+            if name.endswith(".q"):
+                std *= sizes.d_head**-0.5
+            nn.init.normal_(module.weight, std=std)
+
+
+Initialize = Normal | FanIn

@@ -1,0 +1,269 @@
+"""Names and Fields: two-way tables between our tensors and configuration and another library's."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask import config
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+
+AnyArchitecture = Architecture | EncoderDecoderArchitecture
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a table: which of our modules hold which of theirs."""
+
+    ours: tuple[str, ...]
+    theirs: str
+    operation: str
+    beside: str
+    """The rule counts only where this module of ours exists too."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What came of reading another library's tensors."""
+
+    tensors: Mapping[str, Tensor]
+    missing: tuple[str, ...]
+    """Ours that theirs do not have: they keep their initial values."""
+    extra: tuple[str, ...]
+    """Theirs that have no place in this model."""
+
+
+class Names:
+    """A table, one module a line, `*` for the layer number, read in both directions.
+
+    `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at the end
+    (`transposed`) is its own inverse; `tied` says that theirs is a second copy, checked on reading and not written;
+    `beside:name` that the line counts only where we have that module too;
+    `-  theirs` that theirs is left out on purpose. Of several lines for one of theirs the first counts whose ours exist.
+    """
+
+    def __init__(self, table: str, *, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.rules = tuple(self._rule(line) for line in table.strip().splitlines() if line.strip())
+
+    @staticmethod
+    def _rule(line: str) -> Rule:
+        left, theirs, *rest = re.sub(r"\s*\+\s*", "+", line.strip()).split()
+        beside = next((word.removeprefix("beside:") for word in rest if "beside:" in word), "")
+        operation = next((word for word in rest if "beside:" not in word), "")
+        return Rule(tuple(left.split("+")), theirs, operation, beside)
+
+    def from_theirs(self, state: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> Read:
+        """Find our tensors, of the names and shapes `wanted`, among theirs.
+
+        Raises:
+            ValueError: a tensor has another shape than the configuration says, or two copies of one tensor differ.
+        """
+        found: dict[str, Tensor] = {}
+        copies: list[tuple[str, str, Tensor]] = []
+        extra: list[str] = []
+        for name, tensor in state.items():
+            used = False
+            for rule, numbers, tail in self._hits(name):
+                ours = [_fill(o, numbers) + tail for o in rule.ours]
+                used = rule.ours == ("-",) or all(o in wanted for o in ours + _besides(rule, numbers))
+                if rule.operation == "tied":
+                    copies.append((ours[0], name, tensor))
+                elif used and rule.ours != ("-",):
+                    parts = _operate(rule.operation, tensor).chunk(len(ours))
+                    found |= dict(zip(ours, parts, strict=True))
+                if used:
+                    break
+            if not used:
+                extra.append(name)
+        _check(found, wanted, copies)
+        missing = tuple(name for name in wanted if name not in found)
+        return Read(found, missing, tuple(extra))
+
+    def to_theirs(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rename our tensors to theirs.
+
+        Raises:
+            KeyError: one of ours has no rule.
+        """
+        out: dict[str, Tensor] = {}
+        left = dict.fromkeys(state)
+        for rule in self.rules:
+            if rule.ours == ("-",) or rule.operation == "tied":
+                continue
+            for name in list(left):
+                if (hit := _match(rule.ours[0], name)) is None:
+                    continue
+                numbers, tail = hit
+                if any(o not in state for o in _besides(rule, numbers)):
+                    continue
+                ours = [_fill(o, numbers) + tail for o in rule.ours]
+                theirs = _operate(rule.operation, torch.cat([state[o] for o in ours])).contiguous()
+                out[_fill(rule.theirs, numbers) + tail] = theirs
+                for o in ours:
+                    del left[o]
+        if left:
+            raise KeyError(f"no rule for {len(left)} of our tensors, the first: {list(left)[:4]}")
+        return out
+
+    def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
+        """Return the weight of theirs that a module of ours is read from, if it is there."""
+        for rule in self.rules:
+            if rule.ours == (ours,) and rule.operation != "tied":
+                name = f"{rule.theirs}.weight"
+                return state.get(name, state.get(name.removeprefix(self.prefix)))
+        return None
+
+    def without_prefix(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Name tensors as a model without heads does in their library."""
+        return {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
+
+    def _hits(self, name: str) -> Iterable[tuple[Rule, tuple[str, ...], str]]:
+        for candidate in dict.fromkeys((name, self.prefix + name)):
+            hits = [(r, *hit) for r in self.rules if (hit := _match(r.theirs, candidate))]
+            if hits:
+                return hits
+        return ()
+
+
+def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
+    regex = re.escape(pattern).replace(r"\*", r"(\d+)") + r"(\.weight|\.bias|)"
+    hit = re.fullmatch(regex, name)
+    return None if hit is None else (hit.groups()[:-1], hit.groups()[-1])
+
+
+def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
+    for number in numbers:
+        pattern = pattern.replace("*", number, 1)
+    return pattern
+
+
+def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
+    return [_fill(rule.beside, numbers) + ".weight"] if rule.beside else []
+
+
+def _operate(operation: str, tensor: Tensor) -> Tensor:
+    if operation == "transposed":
+        return tensor.T if tensor.dim() == 2 else tensor
+    return tensor
+
+
+def _check(
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, torch.Size],
+    copies: Iterable[tuple[str, str, Tensor]],
+) -> None:
+    for name, tensor in found.items():
+        if tensor.shape != wanted[name]:
+            raise ValueError(
+                f"tensor {name} has shape {list(tensor.shape)}, "
+                f"the configuration says {list(wanted[name])}"
+            )
+    for ours, theirs, tensor in copies:
+        if ours in found and not torch.equal(found[ours], tensor):
+            raise ValueError(f"tensor {theirs} differs from the one it should be tied to ({ours})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """A two-way table between our architecture and their config.json."""
+
+    model_type: str
+    """Their word for the family."""
+    read: Callable[[Mapping[str, Any]], AnyArchitecture]
+    write: Callable[[Any], dict[str, Any]]
+    classes: Mapping[tuple[str, ...], str]
+    """Our heads, by name -> the class of theirs that has just these (`architectures` in their config.json)."""
+    language: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
+    """What their configuration says of the language head: fields of `Language` that differ from the card's."""
+
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""Their names of activations -> ours; the first name of each is the one written."""
+
+
+def activation(name: str) -> str:
+    """Our name of an activation of theirs.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is not one of {sorted(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def their_activation(name: str) -> str:
+    """Their name of an activation of ours."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+
+
+def refuse(theirs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse a configuration that asks for something this family of ours does not do.
+
+    Raises:
+        ValueError: a key has another value than the only one known, with both.
+    """
+    for key, value in fixed.items():
+        if theirs.get(key, value) != value:
+            raise ValueError(f"config.json: {key} = {theirs[key]!r} is not supported, only {value!r}")
+
+
+def need(theirs: Mapping[str, Any], key: str) -> Any:
+    """Return a key of their configuration that must be there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if key not in theirs:
+        raise ValueError(f"config.json lacks {key!r}")
+    return theirs[key]
+
+
+def by_table(
+    table: Mapping[str, str], base: Architecture, fixed: Mapping[str, Any]
+) -> tuple[Callable[[Mapping[str, Any]], Architecture], Callable[[Architecture], dict[str, Any]]]:
+    """Make `read` and `write` from {our dotted path: their key}; what the table does not name is as in `base`."""
+
+    def read(theirs: Mapping[str, Any]) -> Architecture:
+        refuse(theirs, fixed)
+        plain = config.to_dict(base)
+        for ours, key in table.items():
+            if key in theirs and theirs[key] is not None:
+                value = theirs[key]
+                _set(plain, ours, activation(value) if ours == "activation" else value)
+            elif ours in ("vocab_size", "d_model", "n_layers", "n_heads"):
+                need(theirs, key)
+        return config.from_dict(Architecture, plain)
+
+    def write(a: Architecture) -> dict[str, Any]:
+        out = dict(fixed)
+        for ours, key in table.items():
+            value: Any = a
+            for part in ours.split("."):
+                value = getattr(value, part)
+            out[key] = their_activation(value) if ours == "activation" else value
+        return out
+
+    return read, write
+
+
+def _set(plain: dict[str, Any], path: str, value: Any) -> None:
+    *outer, last = path.split(".")
+    for part in outer:
+        plain = plain[part]
+    plain[last] = value
+
+

@@ -1,0 +1,132 @@
+"""Parts of a block: norms, activations, feed-forward, dropout; each a value beside the module that it builds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Mean 0 and variance 1 of each token's vector (Ba et al. 2016, arXiv:1607.06450)."""
+
+    eps: float = 1e-12
+    bias: bool = True
+
+    def build(self, width: int) -> nn.Module:
+        """Build the norm of vectors of `width`."""
+        return nn.LayerNorm(width, self.eps, bias=self.bias)
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """Mean square 1 of each token's vector (Zhang and Sennrich 2019, arXiv:1910.07467)."""
+
+    eps: float = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        """Build the norm of vectors of `width`."""
+        return nn.RMSNorm(width, self.eps)
+
+
+Norm = LayerNorm | RMSNorm
+
+
+@runtime_checkable
+class Sizes(Protocol):
+    """What parts and position schemes must know of the architecture that contains them."""
+
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_embed(self) -> int: ...
+    @property
+    def n_heads(self) -> int: ...
+    @property
+    def d_head(self) -> int: ...
+    @property
+    def norm(self) -> Norm: ...
+
+
+class _Drop(torch.autograd.Function):
+    """Zero a share of the numbers, with one random byte for each: an eighth of the draws that torch makes.
+
+    On a CPU torch draws one random number an element in one thread, which costs more than the matrix product before it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: int) -> Tensor:
+        words = -(-x.numel() // 8)
+        dice = torch.empty(words, dtype=torch.int64).random_(-(2**63), None)
+        dice = dice.view(torch.uint8)[: x.numel()].view(x.shape)
+        ctx.save_for_backward(dice)
+        ctx.cut = cut
+        return _dropped(x, dice, cut)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (dice,) = ctx.saved_tensors
+        return _dropped(grads[0], dice, ctx.cut), None
+
+
+def _dropped(x: Tensor, dice: Tensor, cut: int) -> Tensor:
+    keep = torch.empty(x.shape, dtype=x.dtype)
+    torch.ge(dice, cut, out=keep)  # written as 0 and 1 of x's dtype: no pass over booleans
+    return keep.mul_(x).mul_(256 / (256 - cut))
+
+
+class Dropout(nn.Module):
+    """Srivastava et al. 2014. Draws from torch's default generator, which training seeds before each micro-batch.
+
+    Deviates: on a CPU the rate is rounded to a multiple of 1/256 (0.1 becomes 26/256); the scale is exact for it.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Drop in training, do nothing otherwise."""
+        if not self.training or self.rate == 0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.rate)
+        return _Drop.apply(x, round(self.rate * 256))  # pyright: ignore[reportReturnType]
+
+    def extra_repr(self) -> str:
+        """Show the rate where the module is printed."""
+        return str(self.rate)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps and an activation; with `gated`, a third map multiplies (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: Activation, gated: bool, bias: bool, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.up = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
+        self.down = nn.Linear(d_ff, d_model, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """Map each token's vector on its own."""
+        if self.gate is None:
+            return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))

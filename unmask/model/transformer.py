@@ -1,0 +1,194 @@
+"""The Transformer from its parts: Norms, Block, Transformer, EncoderDecoder."""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.batch import Batch, Visibility
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.attention import Attention, Sight
+from unmask.model.cache import Cache
+from unmask.model.parts import Dropout, FeedForward
+from unmask.model.positions import Place, PositionModule
+
+
+class Norms(nn.Module):
+    """after(x + out(f(into(x)))): every published norm placement fills some of these three slots."""
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        for slot in ("into", "out", "after"):
+            self.add_module(slot, a.norm.build(a.d_model) if slot in a.norm_at else nn.Identity())
+        self.dropout = Dropout(a.dropout)
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4."""
+        return self.after(x + self.dropout(self.out(f(self.into(x)))))
+
+
+class Block(nn.Module):
+    """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
+
+    def __init__(self, a: Architecture, place: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.attention_norm = Attention(a, place), Norms(a)
+        self.cross = Attention(a, Place()) if a.cross else None
+        self.cross_norm = Norms(a) if a.cross else None
+        self.feed_forward = FeedForward(
+            a.d_model,
+            a.d_ff,
+            activation=a.activation,
+            gated=a.gated,
+            bias=a.bias,
+            dropout=a.feed_forward_dropout,
+        )
+        self.feed_forward_norm = Norms(a)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        geometry: Tensor | None,
+        sight: Sight,
+        memory: Float[Tensor, "b s d"] | None,
+        memory_sight: Sight,
+        cache: Cache | None,
+        i: int,
+    ) -> Float[Tensor, "b t d"]:
+        """Read and write the residual stream once a sublayer."""
+        own = None if cache is None else cache.layers[i]
+        x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
+        if self.cross is not None and self.cross_norm is not None:
+            other = None if cache is None else cache.cross[i]
+            context = None if other is not None and other.length else memory
+            cross = self.cross
+            x = self.cross_norm(x, lambda y: cross(y, context, None, memory_sight, other))
+        return self.feed_forward_norm(x, self.feed_forward)
+
+
+class Transformer(nn.Module):
+    """Token ids [b t] -> hidden states [b t d]. Encoder, decoder, or one half of an encoder-decoder."""
+
+    def __init__(self, a: Architecture, tokens: nn.Embedding | None = None) -> None:
+        super().__init__()
+        self.a = a
+        self.tokens = nn.Embedding(a.vocab_size, a.d_embed) if tokens is None else tokens
+        self.position: PositionModule = a.position.build(a)
+        self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
+        self.embed_norm = a.norm.build(a.d_embed) if a.norm_embedding else nn.Identity()
+        self.layers = nn.ModuleList(Block(a, self.position.layer()) for _ in range(a.n_layers))
+        self.final_norm = a.norm.build(a.d_model) if a.norm_final else nn.Identity()
+        self.dropout = Dropout(a.dropout)
+        self.final_dropout = Dropout(a.final_dropout)
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return self.a.d_model
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The table of token vectors, which a head may be tied to."""
+        return self.tokens
+
+    def new_cache(self) -> Cache:
+        """Make an empty cache for this stack."""
+        return Cache(self.a.n_layers)
+
+    def flops(self, length: int) -> float:
+        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
+        return self.a.flops(length)
+
+    def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t d"]:
+        """Sum the vectors of tokens, places and segments."""
+        place = batch.place
+        if place is None:
+            place = torch.arange(past, past + batch.inputs.shape[1], device=batch.inputs.device)[None]
+        x = self.tokens(batch.inputs)
+        if (where := self.position.embed(place)) is not None:
+            x = x + where
+        if self.segments is not None:
+            part = torch.zeros_like(batch.inputs[:1, :1]) if batch.segments is None else batch.segments
+            x = x + self.segments(part)
+        return self.dropout(self.embed_norm(x))
+
+    def forward(
+        self,
+        batch: Batch,
+        cache: Cache | None = None,
+        memory: Float[Tensor, "b s d"] | None = None,
+        memory_visibility: Visibility | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """Run the stack over a batch; with a cache, over the tokens that follow those already read."""
+        past = 0 if cache is None else cache.length
+        x = self.embed(batch, past)
+        queries, keys = x.shape[1], past + x.shape[1]
+        visibility = batch.visibility
+        mask = visibility.among(queries, keys)
+        sight = Sight(mask, causal=visibility.causal)
+        geometry = self.position.geometry(queries, keys)
+        memory_sight = Sight()
+        if memory_visibility is not None:
+            memory_sight = Sight(across(visibility, memory_visibility, queries))
+        for i, layer in enumerate(self.layers):
+            x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i)
+        return self.final_dropout(self.final_norm(x))
+
+
+def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | None:
+    """Say which encoder tokens each of the last `queries` decoder tokens sees [b 1 t s]: those of its own document.
+
+    Padding that asks may see everything: nobody listens to its answer, and a softmax over nothing is not a number.
+    """
+    if answering.document is None:
+        return None
+    there: Int[Tensor, "b 1 s"] = answering.document[:, None, :]
+    if asking.document is None:
+        return (there == 0)[:, None].expand(-1, 1, queries, -1)
+    here = asking.document[:, -queries:, None]
+    return ((here == there) | (here < 0))[:, None]
+
+
+class EncoderDecoder(nn.Module):
+    """Source and token ids -> hidden states of the decoder [b t d]; the two stacks share the table of tokens."""
+
+    def __init__(self, a: EncoderDecoderArchitecture) -> None:
+        super().__init__()
+        self.a = a
+        self.tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
+        self.encoder = Transformer(a.encoder, self.tokens)
+        self.decoder = Transformer(a.decoder, self.tokens)
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return self.a.d_model
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The table of token vectors, which a head may be tied to."""
+        return self.tokens
+
+    def new_cache(self) -> Cache:
+        """Make an empty cache for the decoder."""
+        return self.decoder.new_cache()
+
+    def flops(self, length: int) -> float:
+        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart: the mean of the two stacks."""
+        return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
+
+    def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
+        """Run the encoder over the batch's source."""
+        if batch.source is None:
+            raise ValueError("an encoder-decoder needs a batch with a source")
+        return self.encoder(Batch(inputs=batch.source, visibility=batch.source_visibility))
+
+    def forward(
+        self, batch: Batch, cache: Cache | None = None, memory: Tensor | None = None
+    ) -> Float[Tensor, "b t d"]:
+        """Run the decoder over the batch; `memory` is what `encode` gave, where the caller has it already."""
+        if memory is None and (cache is None or cache.length == 0):
+            memory = self.encode(batch)
+        return self.decoder(batch, cache, memory, batch.source_visibility)
