@@ -1,0 +1,214 @@
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unmask import files
+from unmask.files import sha256, sweep, whole, write_whole
+
+
+class Killed(BaseException):
+    """The process ends here: nothing after it happens, no cleaning up either."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
+    """End at the `step`th flush or renaming; give a function that says how many there were."""
+    steps = 0
+
+    def counted(effect: Callable[..., None] | None) -> Callable[..., None]:
+        def act(*args: object) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                monkeypatch.setattr(files, "_remove", lambda _: None)
+                raise Killed
+            if effect:
+                effect(*args)
+
+        return act
+
+    monkeypatch.setattr(os, "fsync", counted(None))
+    monkeypatch.setattr(os, "replace", counted(os.replace))
+    return lambda: steps
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def test_a_string_is_written_as_utf8(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "é\n")
+    assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n"
+
+
+def test_a_file_replaces_the_one_that_is_there(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"old and longer")
+    write_whole(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_relative_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_whole(Path("a"), b"x")
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    name = "é" * 127
+    write_whole(tmp_path / name, b"x")
+    assert names(tmp_path) == [name]
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "usual").write_bytes(b"")
+    write_whole(tmp_path / "a", b"")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_untouched(tmp_path: Path) -> None:
+    (tmp_path / "shared").write_bytes(b"shared")
+    (tmp_path / "a").symlink_to("shared")
+    write_whole(tmp_path / "a", b"own")
+    assert (tmp_path / "shared").read_bytes() == b"shared"
+    assert (tmp_path / "a").read_bytes() == b"own"
+
+
+def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
+    with whole(tmp_path / "a") as beside:
+        (beside / "deep" / "deeper").mkdir(parents=True)
+        (beside / "deep" / "deeper" / "x").write_text("x")
+        (beside / "leads nowhere").symlink_to("nowhere")
+        assert not (tmp_path / "a").exists()
+    assert names(tmp_path) == ["a", "a/deep", "a/deep/deeper", "a/deep/deeper/x", "a/leads nowhere"]
+
+
+def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with whole(tmp_path / "empty") as beside:
+        beside.mkdir()
+        (beside / "x").write_text("x")
+    with (
+        pytest.raises(FileExistsError, match="empty is there already"),
+        whole(tmp_path / "empty"),
+    ):
+        pytest.fail("the body must not run")
+    assert names(tmp_path) == ["empty", "empty/x"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_nothing_is_left_when_the_body_raises(tmp_path: Path, error: type[BaseException]) -> None:
+    write_whole(tmp_path / "file", b"before")
+    for name in ("file", "new", "folder"):
+        with pytest.raises(error), whole(tmp_path / name) as beside:  # noqa: PT012
+            if name == "folder":
+                beside.mkdir()
+                beside = beside / "x"
+            beside.write_bytes(b"half")
+            raise error
+    assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"before"
+
+
+def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        write_whole(tmp_path / "nowhere" / "a", b"x")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"before")
+
+    def write_to_full_disk() -> None:
+        with whole(tmp_path / "a") as beside:
+            beside.symlink_to("/dev/full")
+            beside.write_bytes(b"x")
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_to_full_disk()
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"before"
+
+
+def test_everything_is_flushed_before_it_is_renamed_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        done.append(path.name if not path.name.endswith(".part") else "beside")
+
+    replace = os.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", lambda *a: (done.append("rename"), replace(*a)))
+    with whole(tmp_path / "a") as beside:
+        (beside / "sub").mkdir(parents=True)
+        (beside / "sub" / "x").write_text("x")
+        (beside / "y").write_text("y")
+    assert sorted(done[:4]) == ["beside", "sub", "x", "y"]
+    assert done[4:] == ["rename", tmp_path.name]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_kill_at_any_step_leaves_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    def put(path: Path) -> None:
+        with whole(path) as beside:
+            if folder:
+                beside.mkdir()
+                (beside / "x").write_bytes(b"new")
+                (beside / "y").write_bytes(b"new")
+            else:
+                beside.write_bytes(b"new")
+
+    with monkeypatch.context() as patch:
+        steps = kill_at(patch, 0)
+        put(tmp_path / "uninterrupted")
+    n = steps()
+    assert n == (5 if folder else 3)
+    for step in range(1, n + 1):
+        path = tmp_path / str(step) / "a"
+        path.parent.mkdir()
+        if not folder:
+            path.write_bytes(b"old")
+        with monkeypatch.context() as patch:
+            kill_at(patch, step)
+            with pytest.raises(Killed):
+                put(path)
+        if folder:
+            assert not path.exists() or names(path) == ["x", "y"]
+        else:
+            assert path.read_bytes() == (b"new" if step == n else b"old")
+        sweep(path.parent)
+        assert names(path.parent) in ([], ["a"], ["a", "a/x", "a/y"])
+
+
+def test_sweeping_removes_what_was_interrupted_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("a", ".hidden", ".notes.part", "x.0123456789ab.part"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".a.0123456789ab.part").write_text("half")
+    (tmp_path / ".b.ba9876543210.part" / "deep").mkdir(parents=True)
+    sweep(tmp_path)
+    assert names(tmp_path) == [".hidden", ".notes.part", "a", "x.0123456789ab.part"]
+
+
+def test_two_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
+    with whole(tmp_path / "a") as first, whole(tmp_path / "a") as second:
+        first.write_bytes(b"first")
+        second.write_bytes(b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert names(tmp_path) == ["a"]
+
+
+def test_the_hash_is_that_of_the_content(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    (tmp_path / "a").write_bytes(data)
+    assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()

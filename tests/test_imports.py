@@ -1,0 +1,72 @@
+"""The path of the data is the order of the imports; and nothing heavy is imported before it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "unmask"
+STAGES = (
+    "batch", "config", "files", "text", "tokens", "hiding", "model", "heads", "published", "checkpoints", "training",
+    "finetuning", "generation", "evaluation", "demo", "serving", "cli",
+)  # fmt: skip
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def stage(module: str) -> int:
+    return STAGES.index(module.split(".")[1])
+
+
+def imported(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    names += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    return [n for n in names if n.startswith("unmask.")]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_imports_only_from_stages_before_its_own(path: Path) -> None:
+    if path == ROOT / "__init__.py":
+        return
+    own = ".".join(("unmask", *path.relative_to(ROOT).with_suffix("").parts))
+    for name in imported(path):
+        assert stage(name) <= stage(own), f"{own} imports {name}, which comes after it"
+
+
+def test_no_two_files_import_each_other() -> None:
+    edges = {
+        ".".join(("unmask", *p.relative_to(ROOT).with_suffix("").parts)): imported(p) for p in FILES
+    }
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, f"a circle: {' -> '.join((*way[way.index(name) :], name))}"
+        if name not in done:
+            for other in edges.get(name, ()):
+                visit(other, (*way, name))
+            done.add(name)
+
+    for name in edges:
+        if name != "unmask.__init__":
+            visit(name, ())
+
+
+@pytest.mark.parametrize(
+    "module", ["unmask", "unmask.cli", "unmask.hiding.objectives", "unmask.tokens.vocabulary", "unmask.training.recipe"]
+)
+def test_torch_is_not_imported_before_it_is_used(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    lacking = []
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            if public and ast.get_docstring(node) is None:
+                lacking.append(f"{path.name}:{node.name}")
+    assert lacking == []

@@ -1,0 +1,117 @@
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+
+from unmask.text.hub import parts, stream
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set in a folder named as on the Hub: the datasets library looks there first."""
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    rows = ['{"text": "a\\n\\nb", "n": 1}', '{"text": null, "n": 2}', '{"text": "c", "n": 3}']
+    (folder / "train.jsonl").write_text("\n".join(rows))
+    (folder / "test.jsonl").write_text('{"text": "t", "n": 1}')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "owner/name": ("owner/name", None, "train"),
+        "name": ("name", None, "train"),
+        "owner/name:en": ("owner/name", "en", "train"),
+        "owner/name:en:test": ("owner/name", "en", "test"),
+        "owner/name::test": ("owner/name", None, "test"),
+    }.items(),
+)
+def test_config_and_split_are_behind_colons(name: str, expected: tuple[str, str | None, str]):
+    assert parts(name) == expected
+
+
+@pytest.mark.parametrize("name", ["", ":en", "a/b:c:d:e", "a/b::train[:10]"])
+def test_other_names_are_refused(name: str):
+    with pytest.raises(ValueError, match=r"must be hf:owner/name, hf:owner/name:config"):
+        parts(name)
+
+
+def test_rows_are_streamed(here: Path):
+    assert list(stream("owner/name", "text")) == [(1, "a\n\nb"), (3, "c")]
+    assert list(stream("owner/name::test", "text")) == [(1, "t")]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "message"),
+    [
+        ("owner/name", "body", "hf:owner/name: no column 'body', only 'text', 'n'"),
+        ("owner/name", "n", "hf:owner/name:1: 'n' must be text, got int 1"),
+        ("owner/name:fr", "text", "hf:owner/name:fr: "),
+        ("owner/name::dev", "text", "hf:owner/name::dev: "),
+    ],
+)
+def test_mistakes_are_one_line(here: Path, name: str, column: str, message: str):
+    with pytest.raises(ValueError, match="hf:") as caught:
+        list(stream(name, column))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    def load(*_: object, **__: object):
+        raise ConnectionError("no\nroute\nto host")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(ConnectionError) as caught:
+        list(stream("owner/name", "text"))
+    assert str(caught.value) == "hf:owner/name: cannot be reached: no route to host"
+
+
+def test_a_network_that_fails_on_the_way_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch):
+    from huggingface_hub.errors import HfHubHTTPError
+
+    kind = HfHubHTTPError.__bases__[0]
+
+    class Rows:
+        column_names = None
+
+        def __iter__(self):
+            yield {"text": "a"}
+            raise kind("connection reset")
+
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: Rows())
+    rows = stream("owner/name", "text")
+    assert next(rows) == (1, "a")
+    with pytest.raises(ConnectionError, match="hf:owner/name: cannot be reached: connection reset"):
+        next(rows)
+
+
+def test_an_unknown_data_set_is_not_found(monkeypatch: pytest.MonkeyPatch):
+    def load(*_: object, **__: object):
+        raise datasets.exceptions.DatasetNotFoundError("Dataset 'x' doesn't exist on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(FileNotFoundError, match="hf:x: Dataset 'x' doesn't exist on the Hub"):
+        list(stream("x", "text"))
+
+
+def test_a_data_set_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    (folder / "name.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="hf:owner/name: "):
+        list(stream("owner/name", "text"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_missing_module_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(
+        ImportError, match=r"reading hf: needs datasets: pip install 'unmask\[data\]'"
+    ):
+        list(stream("owner/name", "text"))

@@ -1,0 +1,136 @@
+"""The first step of the data's path: the bytes of a file, decompressed, piece by piece.
+
+Memory stays bounded whatever the file holds: compressed bytes are fed in slices so small that even
+a bomb's slice expands to little (DEFLATE at most 1032 times, LZMA about 7000, Zstandard 32768).
+"""
+
+import importlib.util
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, runtime_checkable
+
+COMPRESSIONS = (".gz", ".zst", ".xz")
+"""Endings of compressed files; any other file is read as it is."""
+
+PIECE = 2**18
+"""Bytes yielded at a time, about: at least this many while the file goes on."""
+
+_SLICE = 512  # compressed bytes fed at once: 16 MiB at Zstandard's highest ratio
+_MEMORY = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
+_WINDOW = (
+    2**27
+)  # bytes that a .zst file may look back (`zstd --long`); beyond, zstd wants a flag too
+
+# Text shrinks 3 to 20 times, a short one repeated more: beyond a gigabyte, 250 times is no text.
+_BOMB_SIZE, _BOMB_RATIO = 2**30, 250
+
+
+def compression(path: Path) -> str | None:
+    """Return the compression that the name of a file ends in, or None."""
+    ending = path.suffix.lower()
+    return ending if ending in COMPRESSIONS else None
+
+
+def require(module: str, what: str) -> None:
+    """Say which extra to install where an optional module is missing.
+
+    Raises:
+        ImportError: `module` is not installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(f"{what} needs {module}: pip install 'unmask[data]'")
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, decompressed if its name says so, about `PIECE` at a time.
+
+    Raises:
+        ValueError: the compressed data is truncated or damaged, asks for too much memory, or
+            expands as no text does.
+    """
+    kind = compression(path)
+    with path.open("rb") as file:
+        if kind is None:
+            while data := file.read(PIECE):
+                yield data
+        else:
+            yield from _gathered(_decompressed(file, path, kind))
+
+
+@runtime_checkable
+class _Decompressor(Protocol):
+    """What zlib, lzma and zstandard agree on: one stream (member, frame), fed in slices."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _new(kind: str) -> _Decompressor:
+    if kind == ".gz":
+        return zlib.decompressobj(wbits=31)  # 31: a gzip header, the largest window
+    if kind == ".xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
+    require("zstandard", "reading .zst")
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+
+
+def _damage(kind: str) -> tuple[type[Exception], ...]:
+    if kind == ".gz":
+        return (zlib.error,)
+    if kind == ".xz":
+        return (lzma.LZMAError,)
+    import zstandard
+
+    return (zstandard.ZstdError,)
+
+
+def _decompressed(file: BinaryIO, path: Path, kind: str) -> Iterator[bytes]:
+    """Decompress all streams of a file: tools may join them, and pad between them with zeros."""
+    decompressor, read, written = _new(kind), 0, 0
+    damage = _damage(kind)
+    while data := file.read(_SLICE):
+        read += len(data)
+        while data:
+            if decompressor.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                decompressor = _new(kind)
+            try:
+                text = decompressor.decompress(data)
+            except damage as error:
+                raise ValueError(
+                    f"{path}: damaged, or not {kind} at all, near its byte {read}: {error}"
+                ) from error
+            written += len(text)
+            if written > max(_BOMB_SIZE, _BOMB_RATIO * read):
+                raise ValueError(
+                    f"{path}: expands more than {_BOMB_RATIO} times, to over {written} bytes, "
+                    "as no text does; if it is meant to, decompress it first"
+                )
+            yield text
+            data = decompressor.unused_data if decompressor.eof else b""
+    if not decompressor.eof:
+        raise ValueError(
+            f"{path}: the {kind} data ends too early, after {read} bytes: the file is truncated"
+        )
+
+
+def _gathered(texts: Iterator[bytes]) -> Iterator[bytes]:
+    held: list[bytes] = []
+    size = 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

@@ -1,0 +1,297 @@
+"""Files of records (JSONL, CSV, TSV, Parquet) -> one column of text, record by record."""
+
+import json
+import re
+import reprlib
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from unmask.text.compressed import compression, pieces, require
+from unmask.text.lines import REPLACE, EncodingErrors, blank, lines, without_nul
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LONGEST = 2**27
+"""Characters that a record may have: unlike a line of plain text it is understood only whole."""
+
+Record = tuple[int, str]
+"""The line at which a record begins (its row, where there are no lines), from 1, and its text."""
+
+_QUOTED = re.compile('"([^"]*+(?:""[^"]*+)*+)"')
+_PLAIN = re.compile('[^",]*+')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BUFFER = 2**20  # bytes of a Parquet column read at a time
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
+
+
+def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+    """Read one JSON object a line.
+
+    Raises:
+        ValueError: a line is no JSON object, has no such column, or its text is no text.
+    """
+    for number, line in _lines(path, errors):
+        if blank(line):
+            continue
+        where = f"{path}:{number}"
+        record = _json(line, where)
+        if not isinstance(record, dict):
+            raise ValueError(f"{where}: a line of .jsonl must be an object, got {named(record)}")
+        fields = cast(dict[str, object], record)
+        if column not in fields:
+            check_column(where, column, list(fields))
+        if text := as_text(fields[column], where, column, errors):
+            yield number, text
+
+
+def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+    """Read comma-separated values as RFC 4180 has them, with a header.
+
+    A field with commas, quotes or line ends is quoted, each quote in it doubled.
+
+    Raises:
+        ValueError: the header lacks the column, a row has not as many fields as the header, or
+            quotes do not match.
+    """
+    yield from _table(path, column, _csv_rows(path, errors))
+
+
+def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+    """Read tab-separated values as IANA's `text/tab-separated-values` has them.
+
+    There is a header, a row is a line, and quotes are plain characters (as in GLUE's files).
+
+    Raises:
+        ValueError: the header lacks the column, or a row has not as many fields as the header.
+    """
+    rows = ((n, line.split("\t")) for n, line in _lines(path, errors) if not blank(line))
+    yield from _table(path, column, rows)
+
+
+def parquet(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+    """Read one column of a Parquet file, a few rows at a time.
+
+    Raises:
+        ValueError: the file is damaged, has no such column, or the column is no text.
+        ImportError: pyarrow is not installed.
+    """
+    require("pyarrow", "reading .parquet")
+    if compression(path) is None:
+        yield from _parquet(path, path, column, errors)
+        return
+    with tempfile.TemporaryFile() as file:  # Parquet is read from its end
+        for data in pieces(path):
+            file.write(data)
+        file.seek(0)
+        yield from _parquet(path, file, column, errors)
+
+
+def as_text(value: object, where: str, column: str, errors: EncodingErrors) -> str:
+    """Check that the value of a column is text; nothing (null) is empty text.
+
+    Raises:
+        ValueError: it is something else, or holds NULs or lone surrogates and `errors` is "strict".
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {column!r} must be text, got {named(value)}")
+    if "\0" in value:
+        value = without_nul(value, where, errors)
+    if not value.isascii():
+        value = _without_surrogates(value, where, errors)
+    return value
+
+
+def _without_surrogates(text: str, where: str, errors: EncodingErrors) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        if errors == "replace":
+            return _SURROGATE.sub("\ufffd", text)
+        found = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(
+            f"{where}: a lone surrogate ({found}), which is no character {REPLACE}"
+        ) from error
+    return text
+
+
+def _lines(path: Path, errors: EncodingErrors) -> Iterator[Record]:
+    for number, line, goes_on in lines(path, LONGEST, errors):
+        if goes_on:
+            raise ValueError(
+                f"{path}:{number}: a record of more than {LONGEST} characters; "
+                "cut it into several, or write it as .txt"
+            )
+        yield number, line
+
+
+def _json(line: str, where: str) -> object:
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError(f"{where}: malformed JSON: nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where}: malformed JSON: {error.msg} at character {error.colno} of the line; "
+            ".jsonl holds one whole object a line"
+        ) from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise ValueError(f"{where}: malformed JSON: {one_line(error)}") from error
+
+
+def _table(path: Path, column: str, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
+    number, header = next(rows, (0, [column]))  # an empty file has no rows either
+    check_column(f"{path}:{number}", column, header)
+    at = header.index(column)
+    for number, fields in rows:
+        if len(fields) != len(header):
+            raise ValueError(
+                f"{path}:{number}: {len(fields)} fields where the header has {len(header)} "
+                f"({listed(header)})"
+            )
+        if fields[at]:
+            yield number, fields[at]
+
+
+def _csv_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
+    """Join the lines of a row: quotes come in pairs, so after an odd number of them it goes on."""
+    begin, held = 0, bytearray()  # no list of lines: a hundred million empty ones would not fit
+    for number, line in _lines(path, errors):
+        odd = line.count('"') % 2
+        if not begin and not odd:
+            if not blank(line):
+                yield number, _csv_fields(line, f"{path}:{number}")
+            continue
+        if not begin:
+            begin, held = number, bytearray(line.encode())
+            continue
+        held += b"\n" + line.encode()
+        if odd:
+            yield begin, _csv_fields(held.decode(), f"{path}:{begin}")
+            begin = 0
+        elif len(held) > LONGEST:
+            break
+    if begin:
+        raise ValueError(f"{path}:{begin}: a quote opens a field that never ends")
+
+
+def _csv_fields(row: str, where: str) -> list[str]:
+    fields: list[str] = []
+    at = 0
+    while True:
+        if quoted := _QUOTED.match(row, at):
+            fields.append(quoted[1].replace('""', '"'))
+            at = quoted.end()
+        else:
+            end = _PLAIN.match(row, at)
+            assert end is not None  # it matches nothing, too
+            fields.append(end[0])
+            at = end.end()
+        if at == len(row):
+            return fields
+        if row[at] != ",":
+            raise ValueError(
+                f"{where}: a quote in the middle of field {len(fields)}; "
+                'a field with quotes must be quoted itself, with each quote doubled: "say ""hi"""'
+            )
+        at += 1
+
+
+def _parquet(
+    path: Path, file: Path | BinaryIO, column: str, errors: EncodingErrors
+) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    with _arrow_errors(path):
+        opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+    with opened:
+        kind = _text_type(path, column, opened.schema_arrow)
+        rows, number = opened.iter_batches(_ROWS, columns=[column]), 0
+        while True:
+            with _arrow_errors(path):
+                batch = next(rows, None)
+            if batch is None:
+                return
+            values = batch.column(column)
+            if pyarrow.types.is_dictionary(kind):
+                values = values.dictionary_decode()
+            # As bytes: Arrow does not check that strings are UTF-8.
+            for value in values.cast(pyarrow.large_binary()):
+                number += 1
+                if text := _utf8(value.as_py(), f"{path}:{number}", column, errors):
+                    yield number, text
+
+
+def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.DataType":
+    from pyarrow import types
+
+    check_column(path, column, schema.names)
+    kind = schema.field(column).type
+    plain = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_string(plain) or types.is_large_string(plain) or types.is_null(plain)):
+        raise ValueError(f"{path}: column {column!r} must be text, got {kind}")
+    return kind
+
+
+def _utf8(value: bytes | None, where: str, column: str, errors: EncodingErrors) -> str:
+    try:
+        text = None if value is None else value.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: invalid UTF-8 at byte offset {error.start} of {column!r} ({error.reason}); "
+            f"convert it to UTF-8 {REPLACE}"
+        ) from error
+    return as_text(text, where, column, errors)
+
+
+@contextmanager
+def _arrow_errors(path: Path) -> Generator[None, None, None]:
+    import pyarrow
+
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from error
+
+
+def check_column(where: object, column: str, columns: Sequence[str]) -> None:
+    """Check that there is exactly one column of this name.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    if column not in columns:
+        raise ValueError(
+            f"{where}: no column {column!r}, only {listed(columns)}; "
+            "name the one that holds the text with --text"
+        )
+    if columns.count(column) > 1:
+        raise ValueError(f"{where}: several columns {column!r} ({listed(columns)})")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names for a message, the first twenty of them."""
+    shown = [_SHORT.repr(name) for name in names]
+    more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
+    return ", ".join(shown[:20]) + more or "none"
+
+
+def named(value: object) -> str:
+    """Write a value and its type for a message, in few words however large it is."""
+    return f"{type(value).__name__} {_SHORT.repr(value)}"
+
+
+def one_line(error: Exception) -> str:
+    """Write another library's error for a message of one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:297]}..."

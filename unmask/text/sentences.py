@@ -1,0 +1,137 @@
+"""Where the sentences of a paragraph are: a few rules, no model.
+
+Made for pretraining, where a sentence missed or cut now and then does no harm. The rules know the
+abbreviations of English well and those of other European languages a little; the stops of Chinese,
+Japanese, Hindi, Arabic, Urdu, Armenian and Amharic; and nothing of Thai, which has no stops. German
+ordinals ("am 3. Oktober") are taken for ends.
+"""
+
+import re
+from collections.abc import Iterator
+
+_ALWAYS = "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
+_STOPS = f".!?…{_ALWAYS}"
+_CLOSE = "\"'”’“‘»›«‹)\\]}」』）】》〉〟*_"
+_OPEN = "\"'“‘„‚«‹»(\\[{¿¡「『（【《〈*_–—―-"
+# Quotes and brackets, reference marks ("[12]"), the French quote after a space ("Oui. »").
+_CLOSED = f"((?:[{_CLOSE}]|\\[[0-9]{{1,3}}\\]|\\s»(?=\\s|\\Z))*+)"
+
+# It begins where no stop is before it, and gives nothing back: a million stops take linear time.
+_STOP = re.compile(
+    f"(?<![{_STOPS}])(?:(?=[.!?…]*+[{_ALWAYS}])([{_STOPS}]++){_CLOSED}|([.!?…]++){_CLOSED}(?=\\s))"
+)
+_NEXT = re.compile(rf"[\s{_OPEN}]*+(?:(\w++(?:['’]\w++)?+)(\.?))?")
+_SPACE = re.compile(r"\s*+")
+_WORD = re.compile(r"[^\W_]")
+_BEFORE = 2**5  # characters searched for the word before a stop
+_ROMAN = re.compile("[IVXLC]+")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_NEVER = _set(  # no sentence ends after these
+    """mr mrs ms mx dr prof rev hon gen brig col maj capt cmdr lt sgt cpl pvt adm gov sen rep supt
+    insp messrs mme mlle mgr sra srta dra fr hr mt ft vs viz cf approx esp ca e.g i.e eg ie
+    z.b d.h u.a p.ex par.ex bzw ggf vgl г ул им"""
+)
+_BEFORE_NUMBERS = _set(  # nor after these when a number follows
+    """no nos nr n fig figs eq eqs p pp s vol vols ch chap sec sect art para ver v op ed bd tab
+    abb jan feb mar apr jun jul aug sep sept oct nov dec стр"""
+)
+_SOMETIMES = _set(  # and after these only before a word that begins sentences more than names
+    "st inc corp co ltd bros jr sr etc usw al dept univ assn ave blvd rd esq llc plc gmbh др"
+)
+_STARTERS = _set(
+    """the a an he she it they we you i this that these those there here his her its their our my
+    in on at by for from with to of as if when while after before since until during under
+    but and or so yet then now however although because though despite
+    what who how why where which some many most all both each every one no not yes"""
+)
+
+
+def sentences(paragraph: str) -> list[tuple[int, int]]:
+    """Return the spans (start, end) of a paragraph's sentences, in order.
+
+    Together they cover all but white space; each begins and ends with something else.
+    """
+    spans: list[tuple[int, int]] = []
+    start = _skip(paragraph, 0)
+    for end in _ends(paragraph, start):
+        spans.append((start, end))
+        start = _skip(paragraph, end)
+    end = len(paragraph.rstrip())
+    if start < end:
+        spans.append((start, end))
+    return spans
+
+
+def _skip(paragraph: str, at: int) -> int:
+    space = _SPACE.match(paragraph, at)
+    return at if space is None else space.end()
+
+
+def _ends(paragraph: str, start: int) -> Iterator[int]:
+    """Yield where sentences end, but for the last."""
+    lowercase = paragraph.islower()  # then case tells nothing
+    looked = start  # up to here the sentence has no letter or digit: no sentence yet
+    for stop in _STOP.finditer(paragraph, start):
+        end = stop.end()
+        if _WORD.search(paragraph, looked, end) is None:
+            looked = end
+            continue
+        if _goes_on(paragraph, stop, start, lowercase):
+            continue
+        yield end
+        start = looked = _skip(paragraph, end)
+
+
+def _goes_on(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -> bool:
+    """Say whether the sentence goes on after a stop."""
+    always, closed_always, stops, closed = stop.groups()
+    following = _NEXT.match(paragraph, stop.end())
+    assert following is not None  # it matches nothing, too
+    word, dot = following[1] or "", following[2]
+    at = following.start(1) if word else following.end()
+    first = paragraph[at : at + 1]
+    if not first or first in ",;:、，；：)" or first in _STOPS:
+        return True
+    if always:
+        quoted = bool(closed_always) and first in "とっ"  # Japanese: 「…。」と言った
+        return quoted or (always == "．" and first.isdecimal())
+    if first.islower() and not lowercase:
+        return True
+    if stops != "." or closed:
+        return False
+    before = paragraph[max(start, stop.start() - _BEFORE) : stop.start()]
+    alone = stop.start() - len(before) == start
+    return _abbreviates(before, alone, word, initial=bool(dot) and len(word) == 1)
+
+
+def _abbreviates(before: str, whole: bool, following: str, *, initial: bool) -> bool:
+    """Say whether a full stop belongs to the word before it.
+
+    Args:
+        before: what is before the stop.
+        whole: it is all of the sentence so far.
+        following: the word after the stop.
+        initial: that word is a letter with a full stop.
+    """
+    if before[-1:].isspace():
+        return False  # tokenized text sets its stops apart
+    parts = before.rsplit(None, 1)
+    word = parts[-1].strip("\"'“‘„«([{—–-")
+    key = word.lower()
+    counts = _ROMAN.fullmatch(word) or (word.isdecimal() and len(word) <= 3)
+    if key in _NEVER or (counts and whole and len(parts) == 1):
+        return True  # "1. The", "IV. The"
+    if key in _BEFORE_NUMBERS and _counted(following, roman=key not in ("no", "art", "sec")):
+        return True
+    if "." in word or key in _SOMETIMES or (len(word) == 1 and word.isalpha()):
+        return initial or following.lower() not in _STARTERS
+    return False
+
+
+def _counted(following: str, *, roman: bool) -> bool:
+    return following[:1].isdecimal() or (roman and _ROMAN.fullmatch(following) is not None)
