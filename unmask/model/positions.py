@@ -39,6 +39,9 @@ class PositionModule(nn.Module):
         """Return the part that lives in one layer."""
         return Place()
 
+    def begin(self) -> None:
+        """Fill what the scheme begins with in a way of its own, after all weights were filled."""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -46,6 +49,9 @@ class Learned:
 
     length: int = 512
     """How many places there are: the longest text."""
+    sinusoids: float = 0.0
+    """The table begins as sinusoids of this amplitude (Vaswani et al. 2017, section 3.5), so that near places are alike
+    from the first step on, and is then learned. 0: it begins like every other matrix."""
 
     def build(self, sizes: Sizes) -> PositionModule:
         """Build the table [length d_embed]."""
@@ -58,7 +64,19 @@ class LearnedModule(PositionModule):
     def __init__(self, scheme: Learned, sizes: Sizes) -> None:
         super().__init__()
         self.length = scheme.length
+        self.sinusoids = scheme.sinusoids
         self.table = nn.Embedding(scheme.length, sizes.d_embed)
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Write sinusoids into the table, if it begins so."""
+        if not self.sinusoids:
+            return
+        n, d = self.table.weight.shape
+        place, i = torch.arange(n)[:, None], torch.arange(0, d, 2)
+        angle = place / 10_000 ** (i / d)
+        waves = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :d]
+        self.table.weight.copy_(self.sinusoids * waves)
 
     def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
         """Look up [b t d]."""

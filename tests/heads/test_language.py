@@ -1,0 +1,105 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE, Batch
+from unmask.heads import language
+from unmask.heads.language import Language, next_loss
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture
+
+TINY = Architecture(
+    vocab_size=23, d_model=8, n_layers=1, n_heads=2, d_ff=16, dropout=0.0, attention_dropout=0.0
+)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 100])
+@pytest.mark.parametrize("biased", [False, True])
+def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
+    rows, biased, monkeypatch
+) -> None:
+    monkeypatch.setattr(language, "ROWS_AT_ONCE", rows)
+    torch.manual_seed(0)
+    leaves = [torch.randn(11, 8), torch.randn(23, 8), torch.randn(23)]
+    leaves = [x.double().requires_grad_() for x in leaves]
+    hidden, weight, bias = leaves if biased else (*leaves[:2], None)
+    targets = torch.randint(0, 23, (11,))
+    total, right = next_loss(hidden, weight, bias, targets)
+    scores = F.linear(hidden, weight, bias)
+    expected = F.cross_entropy(scores, targets, reduction="sum")
+    assert torch.allclose(total.double(), expected)
+    assert int(right) == int((scores.argmax(-1) == targets).sum())
+    leaves = leaves if biased else leaves[:2]
+    ours = torch.autograd.grad(total * 0.3, leaves)
+    theirs = torch.autograd.grad(expected * 0.3, leaves)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_very_unlikely_target_has_a_finite_loss() -> None:
+    total, _ = next_loss(
+        torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1])
+    )
+    assert float(total) == pytest.approx(500.0)
+
+
+def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
+    model = Model(TINY, {"language": Language(transform="gelu", bias=True)}).initialize()
+    batch = Batch(
+        inputs=torch.ones(2, 3, dtype=torch.long),
+        targets=torch.full((2, 3), IGNORE),
+        asked=torch.zeros(0, dtype=torch.long),
+    )
+    prediction = model(batch)
+    assert model.count(batch) == {"next_token": 0}
+    assert float(prediction.loss.detach()) == 0
+    prediction.loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_asking_at_a_place_without_a_target_is_an_error() -> None:
+    model = Model(TINY, {"language": Language()})
+    batch = Batch(
+        inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE]])
+    )
+    with pytest.raises(ValueError, match="without a target"):
+        model(batch)
+
+
+def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
+    model = Model(TINY, {"language": Language()}).initialize(1)
+    torch.manual_seed(0)
+    inputs, targets = torch.randint(0, 23, (2, 5, 6))
+    targets[torch.rand(5, 6) < 0.5] = IGNORE
+    def term(rows: slice):
+        asked = (targets[rows].flatten() != IGNORE).nonzero()[:, 0]
+        batch = Batch(inputs=inputs[rows], targets=targets[rows], asked=asked)
+        return model(batch).terms["next_token"]
+
+    whole = term(slice(0, 5))
+    parts = [term(slice(a, b)) for a, b in pairwise((0, 1, 3, 5))]
+    assert sum(p.count for p in parts) == whole.count
+    assert float(sum(p.total.detach() for p in parts)) == pytest.approx(float(whole.total.detach()), rel=1e-6)
+
+
+def test_scores_are_those_of_the_places_asked() -> None:
+    model = Model(TINY, {"language": Language(bias=True)}).initialize(1)
+    inputs = torch.arange(6)[None]
+    asked = torch.tensor([1, 4])
+    targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE)
+    said = model(Batch(inputs=inputs, targets=targets, asked=asked), scores=True)
+    every = model.language.scores(model.hidden(Batch(inputs=inputs)))
+    assert torch.allclose(said.scores["next_token"], every[0, asked], atol=1e-6)
+
+
+def test_a_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:
+    import copy
+
+    tied = Model(TINY, {"language": Language()})
+    assert not list(tied.heads["language"].parameters())
+    clone = copy.deepcopy(tied)
+    assert clone.language.weight is clone.backbone.table.weight
+    assert clone.language.weight is not tied.language.weight
+    untied = Model(TINY, {"language": Language(tied=False)})
+    assert untied.parameter_count() == tied.parameter_count() + 23 * 8

@@ -1,0 +1,151 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vocabularies import BERT, GPT, long_text, text, texts
+
+from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden
+
+SEEDS = st.integers(0, 2**32 - 1)
+RATES = st.floats(0.01, 1.0)
+
+
+def runs(hidden: np.ndarray) -> int:
+    return int((np.diff(np.concatenate(([0], hidden.astype(int)))) == 1).sum())
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(3, 1), (10, 2), (30, 4), (50, 8), (128, 19), (512, 77)]
+)
+def test_as_many_tokens_as_published_of_a_text_with_its_special_tokens(length, expected):
+    # max(1, int(round(len(tokens) * 0.15))), [CLS] and [SEP] counted; 1.5, 4.5, 7.5 go to the even
+    ids = np.concatenate(([2], np.full(length - 2, 20), [3]))
+    free = can_be_hidden(ids, BERT)
+    hidden = Tokenwise(0.15)(text(ids), free, np.random.default_rng(0))
+    assert hidden.sum() == expected
+    assert not hidden[[0, -1]].any()
+
+
+@given(texts(least=1), SEEDS, RATES)
+def test_single_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, rate):
+    free = np.random.default_rng(seed).random(len(tokens)) < 0.8
+    free[0] = True
+    hidden = Tokenwise(rate)(tokens, free, np.random.default_rng(seed))
+    assert not (hidden & ~free).any()
+    assert hidden.sum() == min(max(1, round(rate * len(tokens))), free.sum())
+
+
+def test_every_token_is_as_likely_to_be_hidden_as_any_other():
+    tokens, rng = text(range(10, 30)), np.random.default_rng(0)
+    counts = sum(Tokenwise(0.15)(tokens, np.ones(20, bool), rng).astype(int) for _ in range(4000))
+    expected = 4000 * 3 / 20
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@given(texts(least=1), SEEDS, RATES)
+def test_words_are_hidden_whole_and_never_more_than_the_rate(tokens, seed, rate):
+    free = np.random.default_rng(seed).random(len(tokens)) < 0.9
+    hidden = Words(rate)(tokens, free, np.random.default_rng(seed))
+    assert not (hidden & ~free).any()
+    assert hidden.sum() <= max(1, round(rate * len(tokens)))
+    continues = (tokens.marks[1:] & 1) == 0
+    together = continues & free[1:] & free[:-1]
+    assert (hidden[1:] == hidden[:-1])[together].all()
+
+
+@given(SEEDS)
+def test_a_word_too_long_for_what_is_left_is_passed_over(seed):
+    tokens = text(range(10, 30), words=[0, 4, 8, 12, 16, 17, 18, 19])  # four of four, four of one
+    hidden = Words(0.15)(tokens, np.ones(20, bool), np.random.default_rng(seed))
+    assert hidden.sum() == 3
+    assert not hidden[:16].any()
+
+
+def test_a_text_of_one_long_word_has_no_word_short_enough():
+    tokens = text(range(10, 15), words=[0])
+    assert not Words(0.15)(tokens, np.ones(5, bool), np.random.default_rng(0)).any()
+
+
+def test_special_tokens_end_words():
+    ids = np.array([2, 20, 21, 3, 22, 23, 3])  # [CLS] ab [SEP] cd [SEP], the row begins in a word
+    tokens, free = text(ids, words=[]), can_be_hidden(ids, BERT)
+    seen = {tuple(Words(0.3)(tokens, free, np.random.default_rng(s))) for s in range(30)}
+    a, b = [False, True, True, False, False, False, False], [False] * 4 + [True, True, False]
+    assert seen == {tuple(a), tuple(b)}
+
+
+@given(texts(least=2), SEEDS, RATES, st.floats(1, 10))
+def test_spans_are_as_many_and_as_long_as_published(tokens, seed, rate, mean):
+    n = len(tokens)
+    hidden = Spans(rate, mean)(tokens, np.ones(n, bool), np.random.default_rng(seed))
+    n_hidden = min(max(round(n * rate), 1), n - 1)
+    assert hidden.sum() == n_hidden
+    assert runs(hidden) == min(max(round(n_hidden / mean), 1), n_hidden, n - n_hidden)
+    assert not hidden[0]
+    assert hidden[-1]
+
+
+def test_all_arrangements_of_spans_are_equally_likely():
+    rng, counts = np.random.default_rng(0), Counter()
+    for _ in range(9000):
+        counts[tuple(Spans(0.5, 2.0)(text(range(10, 18)), np.ones(8, bool), rng))] += 1
+    assert len(counts) == 9  # four hidden tokens in two spans, three ways; four shown, likewise
+    assert max(abs(c - 1000) for c in counts.values()) < 5 * np.sqrt(1000)
+
+
+def test_spans_need_two_free_tokens():
+    with pytest.raises(ValueError, match="at least two tokens"):
+        Spans()(text([10, 11]), np.array([True, False]), np.random.default_rng(0))
+
+
+def test_all_tails_but_none_and_all_are_equally_likely():
+    rng = np.random.default_rng(0)
+    shown = [int((~Tail()(text(range(10, 15)), np.ones(5, bool), rng)).sum()) for _ in range(4000)]
+    counts = np.bincount(shown, minlength=6)
+    assert counts[[0, 5]].tolist() == [0, 0]
+    assert np.abs(counts[1:5] - 1000).max() < 5 * np.sqrt(1000)
+
+
+@given(texts(least=2), SEEDS)
+def test_a_tail_goes_to_the_end(tokens, seed):
+    hidden = Tail()(tokens, np.ones(len(tokens), bool), np.random.default_rng(seed))
+    assert hidden[-1]
+    assert (np.diff(hidden.astype(int)) >= 0).all()
+
+
+def test_everything_is_everything():
+    free = np.array([False, True, False])
+    assert Everything()(text([2, 20, 3]), free, np.random.default_rng(0)).all()
+
+
+@pytest.mark.parametrize("choose", [Tokenwise(), Words(), Spans(), Tail(), Everything()])
+def test_the_same_seed_chooses_the_same_tokens(choose):
+    tokens, free = long_text(300), np.ones(300, bool)
+    a, b = (choose(tokens, free, np.random.default_rng(7)) for _ in "ab")
+    assert (a == b).all()
+
+
+def test_unknown_pieces_of_text_may_be_hidden_and_other_special_tokens_not():
+    assert can_be_hidden(np.arange(5), BERT).tolist() == [False, True, False, False, False]
+    assert not can_be_hidden(np.array([99]), GPT)[0]  # unknown, but also what ends a text
+
+
+def test_an_id_outside_the_vocabulary_is_named():
+    for wrong in (100, -1):
+        with pytest.raises(ValueError, match=rf"token id {wrong} is not in the vocabulary of 100"):
+            can_be_hidden(np.array([20, wrong]), BERT)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("choose", [Tokenwise, Words, Spans])
+def test_rates_must_be_shares(choose, rate):
+    with pytest.raises(ValueError, match="rate must be above 0 and at most 1"):
+        choose(rate)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.5, float("nan"), float("inf")])
+def test_spans_have_a_token_at_least(mean):
+    with pytest.raises(ValueError, match="mean must be a span of at least 1 token"):
+        Spans(0.15, mean)

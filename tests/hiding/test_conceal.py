@@ -1,0 +1,188 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vocabularies import BERT, GPT, LLAMA, T5, WORDS, long_text, text, texts
+
+from unmask.batch import IGNORE
+from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words
+from unmask.hiding.conceal import Future, InPlace, Sentinels, join
+from unmask.hiding.objectives import Hide
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def hidden_at(n: int, *where: int) -> np.ndarray:
+    return np.isin(np.arange(n), where)
+
+
+def test_of_hidden_tokens_most_are_masked_some_replaced_some_kept():
+    tokens = long_text(40_000)
+    e = InPlace()(tokens, np.ones(40_000, bool), BERT, rng())
+    masked, kept = e.inputs == BERT.mask, e.inputs == tokens.ids
+    # A random token is the right one in 1 case of 94, the ordinary tokens.
+    for share, expected in ((masked, 0.8), (kept, 0.1 + 0.1 / 94)):
+        assert abs(share.mean() - expected) < 5 * np.sqrt(expected / 40_000)
+
+
+def test_random_tokens_are_any_that_are_not_special():
+    tokens = long_text(100_000)
+    e = InPlace(mask=0.0, random=1.0)(tokens, np.ones(100_000, bool), BERT, rng())
+    counts = np.bincount(e.inputs, minlength=100)
+    special = np.isin(np.arange(100), list(BERT.ids))
+    assert not counts[special].any()
+    expected = 100_000 / 94
+    assert np.abs(counts[~special] - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_special_tokens_stay_in_place_even_if_chosen():
+    tokens = text([2, 20, 21, 3])
+    e = InPlace(mask=1.0, random=0.0)(tokens, np.ones(4, bool), BERT, rng())
+    assert e.inputs.tolist() == [2, 4, 4, 3]
+    assert e.targets.tolist() == [IGNORE, 20, 21, IGNORE]
+
+
+def test_what_is_not_hidden_is_neither_changed_nor_asked():
+    tokens = text(range(10, 40))
+    hidden = hidden_at(30, 3, 4, 20)
+    e = InPlace()(tokens, hidden, BERT, rng())
+    assert (e.inputs == tokens.ids)[~hidden].all()
+    assert ((e.targets == IGNORE) == ~hidden).all()
+
+
+def test_hiding_in_place_needs_a_mask_token():
+    with pytest.raises(ValueError, match="needs a mask token"):
+        InPlace()(text([10]), np.ones(1, bool), GPT, rng())
+
+
+@pytest.mark.parametrize(
+    ("mask", "random"), [(1.1, 0.0), (-0.1, 0.0), (0.8, 0.3), (0.0, float("nan"))]
+)
+def test_shares_must_be_shares(mask, random):
+    with pytest.raises(ValueError, match=r"must be (between 0 and 1|at most 1)"):
+        InPlace(mask, random)
+    InPlace(0.7, 0.3)
+
+
+def test_the_example_of_the_t5_paper():
+    # Figure 2: Thank you <X> me to your party <Y> week. -> <X> for inviting <Y> last <Z>
+    thank_you_for_inviting_me_to_your_party_last_week = text(range(10, 20))
+    e = Sentinels()(
+        thank_you_for_inviting_me_to_your_party_last_week, hidden_at(10, 2, 3, 8), T5, rng()
+    )
+    x, y, z = T5.sentinels[:3]
+    assert e.source.tolist() == [10, 11, x, 14, 15, 16, 17, y, 19, 1]
+    assert e.targets.tolist() == [x, 12, 13, y, 18, z, 1]
+    assert e.inputs.tolist() == [0, x, 12, 13, y, 18, z]
+    assert e.rank.tolist() == list(range(7))
+
+
+def test_no_sentinel_closes_what_a_hidden_span_ends():
+    e = Sentinels()(text(range(10, 14)), hidden_at(4, 1, 3), T5, rng())
+    x, y = T5.sentinels[:2]
+    assert e.source.tolist() == [10, x, 12, y, 1]
+    assert e.targets.tolist() == [x, 11, y, 13, 1]
+
+
+def test_a_span_that_begins_the_text_follows_its_own_sentinel():
+    e = Sentinels()(text(range(10, 14)), hidden_at(4, 0, 2), T5, rng())
+    x, y, z = T5.sentinels[:3]
+    assert e.source.tolist() == [x, 11, y, 13, 1]
+    assert e.targets.tolist() == [x, 10, y, 12, z, 1]
+
+
+def test_more_runs_than_sentinels_leave_random_ones_shown():
+    few = replace(T5, sentinels=T5.sentinels[:2])
+    tokens, hidden = text(range(10, 20)), hidden_at(10, 1, 3, 5, 7)
+    seen = set()
+    for seed in range(60):
+        e = Sentinels()(tokens, hidden, few, rng(seed))
+        assert e.targets[[0, 2]].tolist() == list(few.sentinels)
+        assert len(e.targets) == 5
+        seen.add((int(e.targets[1]), int(e.targets[3])))
+    assert seen == {(a, b) for a in (11, 13, 15, 17) for b in (11, 13, 15, 17) if a < b}
+
+
+def test_where_no_span_is_hidden_the_decoder_is_asked_nothing():
+    e = Sentinels()(text([10]), np.zeros(1, bool), T5, rng())
+    assert e.source.tolist() == [10, 1]
+    assert e.inputs.tolist() == [0]
+    assert e.targets.tolist() == [IGNORE]
+
+
+def test_spans_need_sentinels():
+    with pytest.raises(ValueError, match="needs sentinel tokens"):
+        Sentinels()(text([10, 11]), hidden_at(2, 1), BERT, rng())
+
+
+def test_gpt_reads_each_token_one_place_late():
+    e = Future()(text([10, 11, 12]), np.ones(3, bool), GPT, rng())
+    assert e.inputs.tolist() == [99, 10, 11]
+    assert e.targets.tolist() == [10, 11, 12]
+    assert e.rank.tolist() == [0, 1, 2]
+
+
+def test_prefix_tokens_see_each_other():
+    e = Future()(text(range(10, 15)), hidden_at(5, 3, 4), GPT, rng())
+    assert e.inputs.tolist() == [99, 10, 11, 12, 13]
+    assert e.targets.tolist() == [IGNORE, IGNORE, IGNORE, 13, 14]
+    assert e.rank.tolist() == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("special", "inputs", "targets"),
+    [
+        (GPT, [99, 10, 11], [10, 11, 12]),
+        (LLAMA, [0, 10, 11], [10, 11, 12]),  # <s> is read first anyway, not twice
+        (T5, [0, 10, 11, 12], [10, 11, 12, 1]),
+        (BERT, [2, 10, 11, 12], [10, 11, 12, 3]),
+    ],
+)
+def test_a_text_is_framed_for_reading_forward(special, inputs, targets):
+    e = Hide(Everything(), Future())(text([10, 11, 12]), special, rng())
+    assert e.inputs.tolist() == inputs
+    assert e.targets.tolist() == targets
+
+
+@given(texts(least=1), SEEDS)
+def test_whatever_is_hidden_nobody_sees_the_answer(tokens, seed):
+    hidden = rng(seed).random(len(tokens)) < 0.5
+    e = Future()(tokens, hidden, GPT, rng(seed))
+    for i in np.flatnonzero(e.targets != IGNORE):
+        assert (e.rank[i + 1 :] > e.rank[i]).all()  # input j holds token j - 1
+
+
+@pytest.mark.parametrize("choose", [Tokenwise(), Words(), Spans(), Tail(), Everything()])
+@pytest.mark.parametrize(
+    ("conceal", "special"),
+    [(InPlace(), BERT), (Sentinels(), T5), (Future(), T5), (Future(), LLAMA)],
+)
+@given(tokens=texts(), seed=SEEDS, rate=st.floats(0.01, 1), mean=st.floats(1, 6))
+def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, seed, rate, mean):
+    if isinstance(choose, Spans):
+        choose = Spans(rate, mean)
+    elif isinstance(choose, Tokenwise | Words):
+        choose = type(choose)(rate)
+    e = Hide(choose, conceal)(tokens, special, rng(seed))
+    longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
+    assert longest <= conceal.size(np.array([len(tokens)]), choose, special)[0]
+    assert e.inputs.dtype == e.targets.dtype == np.int64
+    assert len(e.inputs) == len(e.targets) >= (1 if conceal != InPlace() else 2)
+
+
+def test_texts_are_joined_whatever_their_ids_are_stored_as():
+    stored = replace(text([10, 11]), ids=np.array([10, 11], np.int32))
+    joined = join((2,), stored, (3,))
+    assert joined.ids.dtype == np.int64
+    assert joined.ids.tolist() == [2, 10, 11, 3]
+    assert joined.marks.tolist() == [0, 7, 1, 0]
+
+
+def test_words_used_by_these_tests_are_ordinary():
+    assert not set(range(10, WORDS)) & (BERT.ids | T5.ids | GPT.ids | LLAMA.ids)

@@ -1,0 +1,214 @@
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import BERT, GPT, T5, text, texts
+
+from unmask.batch import IGNORE, Example
+from unmask.hiding import objectives
+from unmask.hiding.choose import Tokenwise
+from unmask.hiding.conceal import InPlace
+from unmask.hiding.objectives import Hide
+from unmask.hiding.show import columns, explain, visible
+from unmask.tokens.vocabulary import Special
+
+SPECIAL_PIECES = {0: "[PAD]", 1: "[UNK]", 2: "[CLS]", 3: "[SEP]", 4: "[MASK]"}
+
+
+@dataclass
+class Words:
+    """A tokenizer that knows the pieces w10, w11, ..."""
+
+    special: Special
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        if self.special is BERT:
+            return [SPECIAL_PIECES.get(i, f"w{i}") for i in ids]
+        return [f"<{i}>" if i in self.special.ids else f"w{i}" for i in ids]
+
+
+def told(objective, special, tokens, seed=0):
+    e = objective(tokens, special, np.random.default_rng(seed))
+    return explain(e, Words(special), objective)
+
+
+def in_place() -> Example:
+    return Example(
+        inputs=np.array([2, 10, 4, 55, 13, 3]),
+        targets=np.array([IGNORE, IGNORE, 11, 12, 13, IGNORE]),
+    )
+
+
+def test_each_token_has_the_role_that_it_plays():
+    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    assert [c.role for c in x.inputs] == [
+        "special", "shown", "masked", "replaced", "kept", "special",
+    ]  # fmt: skip
+    assert [c.asked for c in x.inputs] == [None, None, "w11", "w12", "w13", None]
+    assert x.source is None
+    assert x.asks == ("masked",)
+    assert x.sees == "every token sees every token"
+
+
+def test_answers_stand_under_what_asks_for_them():
+    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    assert x.plain(110).splitlines() == [
+        "the model reads, and is asked for what stands below",
+        "  [CLS] w10 [MASK] w55 w13 [SEP]",
+        "            w11    w12 w13",
+        "",
+        "who sees whom  every token sees every token",
+        "asked          3 of 6 places, 1 masked, 1 replaced, 1 kept",
+        "               masked: a mask stands there; replaced: another token does; "
+        "kept: the answer itself does",
+    ]
+
+
+def test_a_reader_forward_is_asked_for_the_next_token():
+    x = told(objectives.GPT, GPT, text([10, 11, 12]))
+    assert x.plain().splitlines() == [
+        "the model reads, and is asked for what stands below",
+        "  <99> w10 w11",
+        "  w10  w11 w12",
+        "",
+        "who sees whom  each token sees those before it",
+        "asked          3 of 3 places",
+    ]
+    assert {c.role for c in x.inputs} == {"special", "shown"}
+
+
+def test_a_prefix_is_told():
+    x = told(objectives.PREFIX, GPT, text(range(10, 20)), 1)
+    n = 1 + sum(c.asked is None for c in x.inputs)
+    assert x.sees == f"the first {n} tokens see each other, each later one those before it"
+
+
+def test_an_encoder_and_a_decoder_are_told_apart():
+    x = told(objectives.T5, T5, text(range(10, 30)), 1)
+    assert [c.role for c in x.source].count("sentinel") == 1
+    assert x.source[-1].role == "special"
+    assert x.inputs[1].role == "sentinel"
+    assert x.inputs[0].asked == x.inputs[1].piece
+    assert x.inputs[-1].asked == "<1>"
+    plain = x.plain()
+    assert plain.startswith("the encoder reads\n  w10")
+    assert "\nthe decoder reads, and is asked for what stands below\n  <0> " in plain
+    assert x.sees.startswith("encoder: every token sees every token; decoder: each token sees")
+
+
+def test_a_pair_is_shown_in_two_parts_with_its_question():
+    tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other=text(range(40, 52)))
+    seen = {}
+    for seed in range(20):
+        x = told(objectives.BERT, BERT, tokens, seed)
+        seen[x.label] = x
+        lines = x.plain().splitlines()
+        assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+    assert set(seen) == {"0: B is what follows A", "1: B comes from elsewhere"}
+    alone = told(objectives.BERT, BERT, text([10, 11]))
+    assert alone.label == "nothing, for there is but one text"
+    assert "of the whole   nothing, for" in alone.plain()
+
+
+def test_long_texts_are_laid_out_in_rows_that_fit():
+    x = told(objectives.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
+    for width in (60, 80, 200):
+        lines = x.plain(width).splitlines()
+        assert max(map(columns, lines)) <= width
+        assert sum(line.count("[MASK]") for line in lines) >= 1
+    assert len(x.plain(60).splitlines()) > len(x.plain(200).splitlines())
+
+
+@settings(max_examples=40)
+@given(texts(), st.integers(0, 1000))
+def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
+    for objective, special in (
+        (objectives.MASKED, BERT),
+        (objectives.T5, T5),
+        (objectives.GPT, GPT),
+    ):
+        e = objective(tokens, special, np.random.default_rng(seed))
+        x = explain(e, Words(special), objective)
+        answers = [c.asked for c in x.inputs if c.asked is not None]
+        assert answers == Words(special).pieces(e.targets[e.targets != IGNORE].tolist())
+        assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
+        lines = x.plain(60).split("who sees whom")[0].splitlines()
+        begin = next(i for i, line in enumerate(lines) if line.startswith(("the model", "the dec")))
+        for i, line in enumerate(lines[begin + 1 :], begin + 1):
+            if not line.startswith("  "):
+                continue
+            below = lines[i + 1] if i + 1 < len(lines) else ""
+            for word in re.finditer(r"\S+", below if below.startswith("  ") else ""):
+                assert line[word.start() : word.start() + 1].strip(), (line, below)
+
+
+def test_json_says_the_same():
+    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    data = json.loads(x.to_json())
+    assert data["inputs"][2] == {
+        "piece": "[MASK]",
+        "role": "masked",
+        "asked": "w11",
+        "segment": None,
+    }
+    assert data["sees"] == x.sees
+    assert "\n" not in x.to_json()
+
+
+def test_color_only_adds_to_what_is_said_without():
+    from rich.console import Console
+
+    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    plain, colored = io.StringIO(), io.StringIO()
+    Console(file=plain, width=60, no_color=True).print(x.render(60))
+    Console(file=colored, width=60, force_terminal=True, color_system="standard").print(
+        x.render(60)
+    )
+    lines = [line.rstrip() for line in plain.getvalue().splitlines()]
+    assert lines == x.plain(60).splitlines()
+    assert "\x1b[1;35m[MASK]" in colored.getvalue()
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", colored.getvalue())
+    assert [line.rstrip() for line in stripped.splitlines()] == lines
+
+
+def test_markup_in_a_text_is_text():
+    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    assert "[MASK]" in x.render().plain
+
+
+@pytest.mark.parametrize(
+    ("piece", "seen"),
+    [
+        (" the", "▁the"), ("a\nb", "a⏎b"), ("\x1b[31m", "\\x1b[31m"), ("\u202eabc", "\\u202eabc"),
+        ("", "∅"), ("日本", "日本"), ("é", "é"), ("e\u0301", "e\u0301"), ("\u2028", "\\u2028"),
+        ("\ud800", "\\ud800"), ("👩\u200d🔬", "👩\u200d🔬"),
+    ],
+)  # fmt: skip
+def test_pieces_do_nothing_to_the_terminal(piece, seen):
+    assert visible(piece) == seen
+
+
+def test_wide_and_combining_characters_are_counted_as_they_are_shown():
+    assert columns("abc") == 3
+    assert columns("日本") == 4
+    assert columns("e\u0301") == 1
+
+
+def test_a_mask_that_stands_in_the_text_itself_is_not_taken_for_a_question():
+    e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE))
+    x = explain(e, Words(BERT), objectives.MASKED)
+    assert [c.role for c in x.inputs] == ["special"] * 3
+    assert "asked          0 of 3 places" in x.plain()
+
+
+def test_seeds_show_other_ways_of_hiding():
+    tokens = text(range(10, 60))
+    objective = Hide(Tokenwise(0.15), InPlace())
+    assert told(objective, BERT, tokens, 1).plain() != told(objective, BERT, tokens, 2).plain()
+    assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)

@@ -1,0 +1,23 @@
+"""A script as users write them: no `if __name__ == "__main__"`. It must print once, and no more."""
+
+import multiprocessing
+import time
+
+import numpy as np
+import torch
+from in_memory import InMemory
+from vocabularies import BERT
+
+from unmask.hiding import objectives
+from unmask.hiding.loader import Loader
+
+torch.ones(600, 600) @ torch.ones(600, 600)  # OpenMP's threads are there before the workers
+rows = np.stack((np.arange(0, 4000, 10), np.arange(10, 4001, 10)), 1)
+loader = Loader(
+    texts=InMemory(4000), rows=rows, objective=objectives.BERT, special=BERT, length=16,
+    batch_tokens=64, workers=2,
+)  # fmt: skip
+for i, _ in enumerate(loader):
+    if i == 3:
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(0.01)

@@ -1,0 +1,293 @@
+"""Learning vocabularies: the literature's worked example, the same every time, and too little text."""
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_cases import LOSSLESS, SPECS, learned, story
+
+from unmask.config import from_dict, to_dict
+from unmask.tokens import learn as learning
+from unmask.tokens.learn import merges
+from unmask.tokens.tokenizer import (
+    BERT,
+    BPE,
+    GPT2,
+    T5,
+    ByteBPE,
+    Bytes,
+    Characters,
+    Frame,
+    TokenizerSpec,
+    Unigram,
+    WordPiece,
+    learn,
+)
+
+ONE = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
+
+
+def test_bpe_of_jurafsky_and_martin():
+    """Speech and Language Processing, 3rd edition, section 2.4.2 (draft): its corpus, merges and segmentation."""
+    corpus = "low " * 5 + "lowest " * 2 + "newer " * 6 + "wider " * 3 + "new " * 2
+    spec = TokenizerSpec(BPE(size=1 + 11 + 8, end_of_word="_", apart=True), ONE)
+    tokenizer = learn(spec, [corpus])
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    assert pieces[:12] == ["<unk>", *"_deilnorstw"]
+    assert pieces[12:] == ["er", "er_", "ne", "new", "lo", "low", "newer_", "low_"]
+    assert tokenizer.pieces(tokenizer.encode("newer").ids) == ["newer_"]
+    assert tokenizer.pieces(tokenizer.encode("lower").ids) == ["low", "er_"]
+    assert tokenizer.decode(tokenizer.encode("lower newer").ids) == "lower newer"
+
+
+def test_ties_fall_to_the_symbol_that_is_listed_first():
+    words = {"ab": 2, "cd": 2, "ba": 2}
+    assert merges(words, list("abcd"), 9)[0] == ["ab", "ba", "cd"]
+    assert merges(words, list("dcba"), 9)[0] == ["cd", "ba", "ab"]
+
+
+def test_a_pair_must_occur_twice():
+    assert merges({"abc": 1, "xbc": 1}, list("abcx"), 9)[0] == ["bc"]
+
+
+def test_merges_write_what_marks_the_inside_or_the_end_of_words():
+    made, pairs = merges({"aba": 3}, ["a", "b", "##a", "##b"], 2, prefix="##")
+    assert (made, pairs[0]) == (["ab", "aba"], ("a", "##b"))
+    made, pairs = merges({"aba": 3}, ["a", "b", "a</w>"], 2, suffix="</w>")
+    assert (made, pairs) == (["ab", "aba</w>"], [("a", "b"), ("ab", "a</w>")])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    words=st.dictionaries(
+        st.text(st.sampled_from("abcé"), min_size=1, max_size=8), st.integers(1, 30), min_size=1
+    ),
+    order=st.permutations(list("abcé")),
+)
+def test_merging_is_what_the_definition_says(words: dict[str, int], order: list[str]):
+    expected, cut = [], {word: list(word) for word in words}
+    place = {symbol: i for i, symbol in enumerate(order)}
+    for _ in range(12):
+        pairs: dict[tuple[str, str], int] = {}
+        for word, symbols in cut.items():
+            for pair in zip(symbols, symbols[1:]):
+                pairs[pair] = pairs.get(pair, 0) + words[word]
+        if not pairs:
+            break
+        pair = min(pairs, key=lambda p: (-pairs[p], place[p[0]], place[p[1]]))
+        if pairs[pair] < 2:
+            break
+        expected.append(pair)
+        place.setdefault("".join(pair), len(place))
+        for symbols in cut.values():
+            i = 0
+            while i < len(symbols) - 1:
+                if (symbols[i], symbols[i + 1]) == pair:
+                    symbols[i : i + 2] = ["".join(pair)]
+                i += 1
+    assert merges(words, order, 12)[1] == expected
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_ids_begin_with_the_special_tokens_then_single_characters(name: str):
+    tokenizer = learned(name)
+    special = tokenizer.special
+    n = len(special.ids) - len(special.sentinels)
+    assert special.ids - set(special.sentinels) == set(range(n))
+    assert tokenizer.special.pad == 0
+    pieces = tokenizer.pieces(range(n, tokenizer.size - len(special.sentinels)))
+    assert len(set(pieces)) == len(pieces) or name in LOSSLESS
+    size = getattr(SPECS[name].vocabulary, "size", 259)
+    assert tokenizer.size - len(special.sentinels) <= size
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_frequent_words_become_few_tokens(name: str):
+    tokenizer = learned(name)
+    unknown = tokenizer.special.unknown
+    assert (tokenizer.encode(story()).ids != unknown).all() or tokenizer.frame == GPT2
+    if name not in ("bytes", "characters"):
+        assert len(tokenizer.encode("remembered the silver ring")) <= 8
+
+
+LEARN = """\
+import hashlib, sys
+from pathlib import Path
+from tokenizer_cases import SPECS, story
+from unmask.tokens.tokenizer import learn
+for name, spec in SPECS.items():
+    folder = Path(sys.argv[1]) / name
+    learn(spec, story().split("\\n")).save(folder)
+    print(name, hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest())
+"""
+
+
+def test_the_same_text_gives_the_same_files_in_any_process_and_on_any_threads(tmp_path: Path):
+    for name, spec in SPECS.items():
+        learn(spec, story().split("\n")).save(tmp_path / name)
+    here = {
+        name: hashlib.sha256((tmp_path / name / "tokenizer.json").read_bytes()).hexdigest()
+        for name in SPECS
+    }
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    for i, threads in enumerate(("1", "4")):
+        said = subprocess.run(
+            [sys.executable, "-c", LEARN, str(tmp_path / str(i))],
+            env={
+                **os.environ, "PYTHONPATH": paths, "RAYON_NUM_THREADS": threads,
+                "TOKENIZERS_PARALLELISM": "true", "PYTHONHASHSEED": threads,
+            },
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert dict(line.split() for line in said.stdout.splitlines()) == here
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_how_the_text_is_cut_into_documents_does_not_matter(name: str, tmp_path: Path):
+    learn(SPECS[name], (line + "\n" for line in story().split("\n"))).save(tmp_path)
+    learned(name).save(tmp_path / "whole")
+    model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    whole = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())["model"]
+    if name in ("bytebpe", "roberta"):  # the last line had no newline after it
+        assert abs(len(model["vocab"]) - len(whole["vocab"])) <= 1
+    elif name != "characters":
+        assert model == whole
+
+
+@pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes",)])
+def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
+    name: str, caplog: pytest.LogCaptureFixture
+):
+    spec = SPECS[name]
+    with caplog.at_level(logging.WARNING):
+        tokenizer = learn(spec, ["the fox saw the fox"])
+    size = tokenizer.size - len(tokenizer.special.sentinels)
+    wanted = spec.vocabulary.size
+    assert size < wanted
+    assert f"enough for a vocabulary of {size}, {wanted} were asked for" in caplog.text
+
+
+@pytest.mark.parametrize("name", [n for n in SPECS if n != "bytes"])
+@pytest.mark.parametrize("texts", [[], [""], ["", " \n "]])
+def test_no_text_is_an_error(name: str, texts: list[str]):
+    if name in ("bytebpe", "roberta", "characters") and texts[-1:] == [" \n "]:
+        assert learn(SPECS[name], texts).size > 2  # spaces are text to these
+        return
+    with pytest.raises(ValueError, match="there is no text to learn a vocabulary from"):
+        learn(SPECS[name], texts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            TokenizerSpec(ByteBPE(256), GPT2),
+            "a vocabulary of 256 is too small: 1 special tokens and 256 single characters must be "
+            "in it; ask for 257 or more",
+        ),
+        (TokenizerSpec(WordPiece(20), BERT), "a vocabulary of 20 is too small: 5 special tokens"),
+        (TokenizerSpec(BPE(size=20), ONE), "a vocabulary of 20 is too small: 1 special tokens"),
+        (TokenizerSpec(Unigram(20), T5), "a vocabulary of 20 is too small: 3 special tokens"),
+        (TokenizerSpec(Characters(3), T5), "ask for 4 or more"),
+        (TokenizerSpec(WordPiece(400), GPT2.__class__(pad="p", start="p")), "frame.unknown"),
+        (
+            TokenizerSpec(Characters(90), Frame(pad="a", start="a", unknown="<unk>")),
+            "'a' cannot be a special token: it is a character of the text",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(spec: TokenizerSpec, message: str):
+    with pytest.raises(ValueError, match=message):
+        learn(spec, [story()])
+
+
+def test_the_smallest_size_that_is_named_works():
+    with pytest.raises(ValueError, match="ask for") as error:
+        learn(TokenizerSpec(WordPiece(20), BERT), [story()])
+    least = int(str(error.value).split("ask for ")[1].split()[0])
+    assert learn(TokenizerSpec(WordPiece(least), BERT), [story()]).size == least
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_special_names_in_the_text_are_not_learned(name: str):
+    text = "the [MASK] </s> <|endoftext|> <unk> [UNK] of <pad> king " * 50 + story(40)
+    tokenizer = learn(SPECS[name], [text])
+    written = set(tokenizer.encode(text).ids.tolist()) & tokenizer.special.ids
+    assert written <= {tokenizer.special.unknown}
+
+
+def test_half_a_surrogate_is_refused():
+    for kind in (WordPiece(300), Characters(30)):
+        with pytest.raises(ValueError, match="half of a surrogate pair"):
+            learn(TokenizerSpec(kind, BERT), ["fine", "b\ud800d"])
+
+
+def test_bytes_read_no_text():
+    def texts():
+        raise AssertionError("nothing is learned")
+        yield ""
+
+    assert learn(TokenizerSpec(Bytes(), T5), texts()).size == 3 + 256 + 100
+
+
+def test_the_rarest_characters_are_unknown(monkeypatch: pytest.MonkeyPatch):
+    text = "the king " * 4000 + "中 ж"
+    for kind in (WordPiece(60), BPE(size=60), Unigram(60)):
+        tokenizer = learn(TokenizerSpec(kind, BERT), [text])
+        assert tokenizer.special.unknown in tokenizer.encode("the 中 king").ids
+        assert tokenizer.special.unknown not in tokenizer.encode("the king").ids
+    monkeypatch.setattr(learning, "COVERAGE", 1.0)
+    tokenizer = learn(TokenizerSpec(WordPiece(60), BERT), [text])
+    assert tokenizer.special.unknown not in tokenizer.encode("the 中 king").ids
+
+
+def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(learning, "N_WORDS", 50)
+    monkeypatch.setattr(learning, "_N_CHUNKS", 30)
+    rare = [f"w{i}" for i in range(1000)]
+    texts = [f"the king {word} the king" for word in rare]
+    words = learning._count(texts, learning.pipeline.word_piece({"?": 0}, "?", lowercase=True), ())
+    assert len(words) <= 80
+    assert words["king"] == words["the"] == 2000
+
+
+def test_large_counts_are_scaled_down(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(learning, "N_FED", 1000)
+    made, _ = merges({"ab": 10**9, "bc": 10**8, "cd": 3}, list("abcd"), 5)
+    assert made == ["ab", "bc"]
+
+
+def test_very_long_words_are_cut():
+    tokenizer = learn(TokenizerSpec(ByteBPE(400), GPT2), ["a" * 100_000 + " " + "acgt" * 20_000])
+    assert max(map(len, tokenizer.pieces(range(tokenizer.size)))) <= learning.LONGEST_WORD
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_specs_are_plain_data(name: str):
+    plain = json.loads(json.dumps(to_dict(SPECS[name])))
+    assert from_dict(TokenizerSpec, plain) == SPECS[name]
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=4))
+@pytest.mark.parametrize("name", SPECS)
+def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: list[str]):
+    try:
+        tokenizer = learn(SPECS[name], texts)
+    except ValueError as error:
+        assert str(error).startswith(("there is no text", "a vocabulary of"))
+        return
+    for text in texts:
+        tokens = tokenizer.encode(text)
+        assert (tokens.ids < tokenizer.size).all()
+        if name in LOSSLESS:
+            assert tokenizer.decode(tokens.ids) == text
+    np.testing.assert_array_equal(learn(SPECS[name], texts).encode(texts[0]).ids, tokenizer.encode(texts[0]).ids)

@@ -1,0 +1,188 @@
+"""Hidden states -> scores of tokens -> loss, only where something is asked."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE, Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.parts import ACTIVATIONS, Activation
+
+ROWS_AT_ONCE = 1024
+"""Places whose scores are held at the same time: enough for full speed, few enough to stay small and re-used."""
+CACHED = 2**19
+"""Scores that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language:
+    """The head that names tokens."""
+
+    term: str = "next_token"
+    transform: Activation | None = None
+    """BERT: a linear map, this activation and a norm come before the scores (released code, `get_masked_lm_output`)."""
+    bias: bool = False
+    tied: bool = True
+    """The scores' matrix is the table of token vectors (Press and Wolf 2017)."""
+    scaled: bool = False
+    """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh TensorFlow)."""
+
+    def build(self, architecture: Architecture, table: nn.Embedding) -> "LanguageHead":
+        """Build the head of a stack whose token table is `table`."""
+        return LanguageHead(self, architecture, table)
+
+
+class _LinearLoss(torch.autograd.Function):
+    """Cross-entropy of `hidden @ weight.T + bias`, some rows at a time; gradients are made on the way.
+
+    The scores of all rows never exist together: with 30,000 tokens they would be the largest tensor of the step, and on
+    a CPU most of the time would go into fetching fresh memory for them. The gradients need the scores once more, so they
+    are made while the scores are there (as in Hsu et al. 2024, Liger kernels, arXiv:2410.10989, section 3.2).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        right = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        wanted = any(ctx.needs_input_grad)
+        d_hidden = torch.empty_like(hidden) if wanted else None
+        d_weight: Tensor | None = None
+        d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
+        for h, y, d_h in _in_parts(hidden, targets, d_hidden):
+            scores = F.linear(h, weight, bias)
+            loss, correct = slopes_(scores, y, d_bias)
+            total += loss
+            right += correct
+            if d_h is None:
+                continue
+            torch.mm(scores, weight, out=d_h)
+            part = scores.T @ h
+            d_weight = part if d_weight is None else d_weight.add_(part)
+        if wanted:
+            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        return total, right
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        scale = grads[0]
+        return (
+            d_hidden * scale.to(d_hidden.dtype),
+            None if d_weight is None else d_weight * scale.to(d_weight.dtype),
+            None if d_bias is None else (d_bias * scale).to(d_hidden.dtype),
+            None,
+        )
+
+
+def _in_parts(
+    hidden: Tensor, targets: Tensor, d_hidden: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    for start in range(0, len(hidden), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        yield hidden[rows], targets[rows], None if d_hidden is None else d_hidden[rows]
+
+
+def slopes_(
+    scores: Float[Tensor, "n v"],
+    targets: Int[Tensor, "n"],
+    over_rows: Float[Tensor, "v"] | None = None,
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """Turn scores into the gradient of their summed cross-entropy, in place; return that sum and the hits.
+
+    The gradients' sum over rows, a bias's gradient, is added to `over_rows`. On a CPU some rows at a time, so that their float32 form stays in the cache.
+    """
+    total = torch.zeros((), dtype=torch.float32, device=scores.device)
+    right = torch.zeros((), dtype=torch.int64, device=scores.device)
+    n, v = scores.shape
+    step = max(1, CACHED // v) if scores.device.type == "cpu" else max(1, n)
+    for start in range(0, n, step):
+        block, y = scores[start : start + step], targets[start : start + step, None]
+        highest, best = block.max(-1, keepdim=True)
+        right += (best == y).sum()
+        exact = block.float() - highest
+        total -= exact.gather(1, y).sum()
+        exact.exp_()
+        mass = exact.sum(-1, keepdim=True)
+        total += mass.log().sum()
+        exact.div_(mass).scatter_add_(1, y, torch.full_like(mass, -1))
+        block.copy_(exact)
+        if over_rows is not None:
+            over_rows += exact.sum(0)
+    return total, right
+
+
+class LanguageHead(nn.Module):
+    """Scores of tokens at the places asked, and their cross-entropy."""
+
+    def __init__(self, spec: Language, a: Architecture, table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = self.norm = None
+        if spec.transform is not None:
+            self.dense = nn.Linear(a.d_model, a.d_embed)
+            self.norm = a.norm.build(a.d_embed)
+            self.activation = ACTIVATIONS[spec.transform]
+        self.scale = a.d_model**-0.5 if spec.scaled else 1.0
+        self.bias = nn.Parameter(torch.zeros(a.vocab_size)) if spec.bias else None
+        self.out = None if spec.tied else nn.Linear(a.d_model, a.vocab_size, bias=False)
+        self._table = (table,)  # in a tuple: the backbone's parameter, not one more of this module's
+
+    @property
+    def weight(self) -> Float[Tensor, "v d"]:
+        """The matrix of the scores."""
+        return self._table[0].weight if self.out is None else self.out.weight
+
+    def before_scores(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+        """Apply what stands between the backbone and the matrix of the scores."""
+        if self.dense is not None and self.norm is not None:
+            hidden = self.norm(self.activation(self.dense(hidden)))
+        return hidden * self.scale if self.scale != 1 else hidden
+
+    def scores(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
+        """Score every token of the vocabulary."""
+        return F.linear(self.before_scores(hidden), self.weight, self.bias)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked, without reading a tensor."""
+        if batch.targets is None:
+            return {}
+        n = batch.targets.numel() if batch.asked is None else batch.asked.numel()
+        return {self.spec.term: n}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
+    ) -> Prediction:
+        """Ask at the places where targets are not IGNORE; with `scores`, also return what was said there."""
+        if batch.targets is None:
+            return Prediction()
+        flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
+        if batch.asked is not None:
+            flat, targets = flat[batch.asked], targets[batch.asked]
+        before = self.before_scores(flat)
+        total, right = next_loss(before, self.weight, self.bias, targets)
+        said = {self.spec.term: F.linear(before, self.weight, self.bias)} if scores else {}
+        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
+
+
+def next_loss(
+    hidden: Float[Tensor, "n d"],
+    weight: Float[Tensor, "v d"],
+    bias: Float[Tensor, "v"] | None,
+    targets: Int[Tensor, "n"],
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """Sum the cross-entropy of linear scores in nats, and count how often the best score is the target's.
+
+    Raises:
+        ValueError: a target is IGNORE: such places must not be asked.
+    """
+    if targets.device.type == "cpu" and targets.numel() and int(targets.min()) == IGNORE:
+        raise ValueError("a place without a target is asked; `asked` must name the others")
+    return _LinearLoss.apply(hidden, weight, bias, targets)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,123 @@
+"""Model: a backbone and its heads. Pretraining may have two heads (masked tokens and next sentence)."""
+
+from collections.abc import Mapping
+from typing import Protocol, cast, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.labels import Labels, TokenLabels
+from unmask.heads.language import Language, LanguageHead
+from unmask.heads.prediction import Prediction
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.positions import PositionModule
+from unmask.model.transformer import EncoderDecoder, Transformer
+
+HeadSpec = Language | Labels | TokenLabels
+
+
+@runtime_checkable
+class Head(Protocol):
+    """What turns hidden states into a Prediction."""
+
+    def count(self, batch: Batch) -> dict[str, int]: ...
+    def __call__(self, hidden: Tensor, batch: Batch, *, scores: bool = False) -> Prediction: ...
+
+
+class Model(nn.Module):
+    """One backbone, some heads, one Prediction."""
+
+    def __init__(
+        self,
+        architecture: Architecture | EncoderDecoderArchitecture,
+        heads: Mapping[str, HeadSpec],
+    ) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.specs = dict(heads)
+        if isinstance(architecture, EncoderDecoderArchitecture):
+            self.backbone: Transformer | EncoderDecoder = EncoderDecoder(architecture)
+            stack = architecture.decoder
+        else:
+            self.backbone = Transformer(architecture)
+            stack = architecture
+        self.stack = stack
+        table = self.backbone.table
+        self.heads = nn.ModuleDict({name: spec.build(stack, table) for name, spec in heads.items()})
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the table of tokens."""
+        return self.architecture.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.backbone.table.weight.device
+
+    @property
+    def language(self) -> LanguageHead:
+        """The head that names tokens.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for head in self.heads.values():
+            if isinstance(head, LanguageHead):
+                return head
+        raise ValueError(f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})")
+
+    def parameter_count(self) -> int:
+        """Count the numbers that are learned, shared ones once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the parameters by name, shared ones once."""
+        return {name: p.detach() for name, p in self.named_parameters()}
+
+    def initialize(self, seed: int = 0) -> "Model":
+        """Fill all weights as the architecture says, from a generator of its own."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            begun: list[PositionModule] = []
+            for name, module in self.named_modules():
+                self.stack.initialize(name, module, self.stack)
+                if isinstance(module, PositionModule):
+                    begun.append(module)
+            for module in begun:
+                module.begin()
+        return self
+
+    def hidden(self, batch: Batch) -> Float[Tensor, "b t d"]:
+        """Run the backbone alone."""
+        return self.backbone(batch)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the places that each term asks of this batch, before the forward."""
+        counts: dict[str, int] = {}
+        for head in self.heads.values():
+            counts |= cast(Head, head).count(batch)
+        return counts
+
+    def flops(self, length: int, asked: float) -> float:
+        """Count a training step's matrix-product FLOPs a token, `asked` of which are scored over the vocabulary.
+
+        Backward costs twice the forward (Kaplan et al. 2020, section 2.1).
+        """
+        scores = 2 * self.stack.d_embed * self.vocab_size if any(
+            isinstance(head, LanguageHead) for head in self.heads.values()
+        ) else 0  # fmt: skip
+        return 3 * (self.backbone.flops(length) + asked * scores)
+
+    def forward(self, batch: Batch, *, scores: bool = False) -> Prediction:
+        """Read a batch; each head answers what the batch asks of it."""
+        hidden = self.backbone(batch)
+        said: dict[str, Tensor] = {}
+        terms = {}
+        for head in self.heads.values():
+            prediction = cast(Head, head)(hidden, batch, scores=scores)
+            said |= prediction.scores
+            terms |= prediction.terms
+        return Prediction(said, terms)

@@ -1,0 +1,1 @@
+"""Text is hidden: tokens chosen, concealed, asked for; examples become batches in a fixed order."""

@@ -1,0 +1,258 @@
+"""Which tokens to hide: the first half of an objective.
+
+Every chooser is a pure function (text, free, generator) -> hidden. `text` is framed already, where
+its way of concealing frames first; `free` says which tokens may be hidden, all but the special
+ones.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from unmask.batch import WORD, Tokens
+from unmask.tokens.vocabulary import Special
+
+
+class Folded(NamedTuple):
+    """The most tokens that texts have once runs of tokens are folded into one token each."""
+
+    shown: Int[np.ndarray, "m"]
+    """The shown tokens, and one token for each hidden run."""
+    hidden: Int[np.ndarray, "m"]
+    """The hidden tokens, and one token for each run of shown ones and at either end."""
+    runs: Int[np.ndarray, "m"]
+    """The hidden runs."""
+
+
+@runtime_checkable
+class Choose(Protocol):
+    """Say which tokens to hide."""
+
+    least: ClassVar[int]
+    """A text with fewer free tokens than this cannot hide anything; nothing is asked of it."""
+    complete: ClassVar[bool]
+    """Every token is chosen."""
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Choose tokens, of the free ones or of those that end the text."""
+        ...
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Bound the lengths of texts of `n` free tokens after folding."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tokenwise:
+    """Each token on its own: round(rate * tokens) of them, at least one.
+
+    Devlin et al. 2019, section 3.1, task 1. The special tokens count for the rate although they are
+    never hidden, and halves are rounded to even (released code, `create_masked_lm_predictions`).
+    Deviates: the released code also has a fixed maximum for each text, `max_predictions_per_seq`,
+    which its layout on TPUs needed and ours does not.
+    """
+
+    rate: float = 0.15
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide single tokens."""
+        where = np.flatnonzero(free)
+        hidden = np.zeros(len(free), bool)
+        n = min(max(1, round(self.rate * len(free))), len(where))
+        hidden[rng.choice(where, n, replace=False)] = True
+        return hidden
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """No two hidden tokens may be neighbors: each is a run."""
+        hidden = np.minimum(np.maximum(_rounded(self.rate * n), 1), n)
+        return Folded(n, 2 * hidden + 1, hidden)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Whole words: all tokens of a word, or none.
+
+    README of BERT's released code, "New May 31st, 2019: Whole Word Masking Models"; there is no
+    paper. The words come in random order; one that would bring the tokens above round(rate *
+    tokens) is passed over (released code, `create_masked_lm_predictions`). So a short text of long
+    words may ask nothing.
+    """
+
+    rate: float = 0.15
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide whole words. The piece of a word at which a row begins is a word as well."""
+        begins = (text.marks & WORD) > 0
+        word = np.cumsum(begins | ~free | ~np.concatenate(([False], free[:-1])))
+        word = np.where(free, word, 0)  # the special tokens' own number; words count from 1
+        sizes = np.bincount(word, minlength=1)
+        sizes[0] = 0
+        n = max(1, round(self.rate * len(free)))
+        chosen = np.zeros(len(sizes), bool)
+        for w in rng.permutation(np.flatnonzero(sizes)).tolist():
+            if sizes[w] <= n:
+                chosen[w] = True
+                n -= sizes[w]
+            if n == 0:
+                break
+        return chosen[word]
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Every word may be one token: no better bound than token by token."""
+        return Tokenwise(self.rate).folded(n)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans of `mean` tokens on average, at random places, with `rate` of all tokens in them.
+
+    The hidden tokens are cut at random into spans, and so are the shown ones; the two are then laid
+    alternately, shown first, so that a hidden span ends the text (Raffel et al. 2020, section
+    3.3.4; `random_spans_noise_mask` in the released code). All masks with these numbers of tokens
+    and spans are equally likely.
+    """
+
+    rate: float = 0.15
+    mean: float = 3.0
+    least: ClassVar[int] = 2
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if not 1 <= self.mean < np.inf:
+            raise ValueError(f"mean must be a span of at least 1 token, got {self.mean}")
+
+    def counts(self, n: Int[np.ndarray, "m"]) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+        """Count the tokens hidden of `n`, and their spans; both zero for fewer than two tokens."""
+        hidden = np.minimum(np.maximum(_rounded(self.rate * n), 1), n - 1)
+        spans = np.maximum(_rounded(hidden / self.mean), 1)
+        # The released code takes it for granted that there are as many shown tokens as spans.
+        spans = np.minimum(spans, np.minimum(hidden, n - hidden))
+        return np.where(n < 2, 0, hidden), np.where(n < 2, 0, spans)
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide spans. Special tokens in between do not end a span.
+
+        Raises:
+            ValueError: fewer than two tokens are free to be hidden.
+        """
+        where = np.flatnonzero(free)
+        n = len(where)
+        if n < self.least:
+            raise ValueError(f"spans need at least two tokens that may be hidden, got {n}")
+        hidden, spans = (int(x[0]) for x in self.counts(np.array([n])))
+        lengths = np.stack((_segments(n - hidden, spans, rng), _segments(hidden, spans, rng)), 1)
+        mask = np.zeros(len(free), bool)
+        mask[where] = np.repeat(np.arange(2 * spans) % 2 == 1, lengths.ravel())
+        return mask
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Count exactly: each span begins after a shown token, and a span ends the text."""
+        hidden, spans = self.counts(n)
+        return Folded(n - hidden + spans, hidden + spans, spans)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Everything after a random point, of which one token at least is hidden and one is shown.
+
+    All lengths of the prefix are equally likely. Raffel et al. 2020, section 3.3.1, prefix language
+    modeling; `random_prefix_noise_mask` in the released code.
+    """
+
+    least: ClassVar[int] = 2
+    complete: ClassVar[bool] = False
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide the tail, the special tokens that end the text included."""
+        where = np.flatnonzero(free)
+        if len(where) < self.least:
+            raise ValueError(
+                f"a tail needs at least two tokens that may be hidden, got {len(where)}"
+            )
+        return np.arange(len(free)) >= where[rng.integers(1, len(where))]
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """One run; at least one token is shown, at least one hidden."""
+        return Folded(n, n, np.minimum(n, 1))
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Everything: each token must be told from those before it (GPT)."""
+
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = True
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide all tokens, the special tokens that end the text included."""
+        return np.ones(len(free), bool)
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """One run."""
+        one = np.minimum(n, 1)
+        return Folded(one, n + one, one)
+
+
+def can_be_hidden(ids: Int[np.ndarray, "t"], special: Special) -> Bool[np.ndarray, "t"]:
+    """Say which tokens are text: all but the special ones. An unknown piece of text is text.
+
+    Raises:
+        ValueError: an id is not in the vocabulary.
+    """
+    if len(ids) and not 0 <= ids.min() <= ids.max() < special.size:
+        wrong = int(ids.max()) if ids.max() >= special.size else int(ids.min())
+        raise ValueError(
+            f"token id {wrong} is not in the vocabulary of {special.size} tokens: "
+            "was the text prepared with another tokenizer?"
+        )
+    return _ordinary(special)[ids]
+
+
+@lru_cache(maxsize=8)
+def _ordinary(special: Special) -> Bool[np.ndarray, "v"]:
+    table = np.ones(special.size, bool)
+    roles = {special.pad, special.start, special.end, special.mask}
+    unknown = {special.unknown} - roles  # GPT-2 has one token for all of these
+    table[[i for i in special.ids - unknown if i < special.size]] = False
+    return table
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate must be above 0 and at most 1, got {rate}")
+
+
+def _rounded(x: np.ndarray) -> Int[np.ndarray, "m"]:
+    return np.rint(x).astype(np.int64)
+
+
+def _segments(n: int, parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
+    """Cut `n` items at random into `parts` runs, none of them empty."""
+    cuts = np.sort(rng.choice(n - 1, parts - 1, replace=False)) + 1
+    return np.diff(np.concatenate(([0], cuts, [n])))

@@ -1,0 +1,264 @@
+"""Examples -> Batch: padded to the longest, or several in a row.
+
+All is counted and laid out in NumPy, as `Arrays`, so that worker processes need nothing else and no
+tensor is ever read back to decide who sees whom; torch comes in at the very end.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from unmask.batch import IGNORE, Batch, Example, Visibility
+from unmask.tokens.vocabulary import Special
+
+OPEN_ROWS = 1024
+"""Rows before these are nearly full; to look at all would take quadratic time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """What a Batch holds, before torch sees it."""
+
+    inputs: Int[np.ndarray, "b t"]
+    targets: Int[np.ndarray, "b t"]
+    asked: Int[np.ndarray, "n"] | None
+    causal: bool
+    rank: Int[np.ndarray, "b t"] | None
+    document: Int[np.ndarray, "b t"] | None
+    place: Int[np.ndarray, "b t"] | None
+    source: Int[np.ndarray, "b s"] | None
+    source_document: Int[np.ndarray, "b s"] | None
+    segments: Int[np.ndarray, "b t"] | None
+    last: Int[np.ndarray, "b"] | None
+    labels: Int[np.ndarray, "b ..."] | Float[np.ndarray, "b ..."] | None
+    blind: bool
+
+    def batch(self) -> Batch:
+        """Make tensors of the arrays, without copying them."""
+        import torch
+
+        def tensor(array: np.ndarray | None) -> torch.Tensor | None:
+            return None if array is None else torch.from_numpy(array)
+
+        return Batch(
+            inputs=torch.from_numpy(self.inputs),
+            visibility=Visibility(tensor(self.rank), tensor(self.document), self.causal),
+            targets=tensor(self.targets),
+            asked=tensor(self.asked),
+            place=tensor(self.place),
+            source=tensor(self.source),
+            source_visibility=Visibility(document=tensor(self.source_document)),
+            segments=tensor(self.segments),
+            last=tensor(self.last),
+            labels=tensor(self.labels),
+            blind=self.blind,
+        )
+
+
+def pad(examples: Sequence[Example], special: Special, *, multiple: int = 1) -> Batch:
+    """Lay each example in a row of its own, padded on the right to the longest.
+
+    Padding is document -1 and the text is document 0, wherever this is needed: not where rows are
+    equally long, and not where each token sees those before it only, since padding comes after
+    them.
+
+    Args:
+        examples: at least one; all with a source or none.
+        special: whose `pad` fills the rows.
+        multiple: rows are made as long as a multiple of this.
+    """
+    return arrange([[e] for e in examples], special, multiple=multiple).batch()
+
+
+def pack(examples: Sequence[Example], special: Special, length: int) -> Batch:
+    """Lay several examples in each row of `length` tokens.
+
+    Each, in their order, goes into the first row that has room for it. They do not see each other,
+    and places are counted from the start of each. In an encoder-decoder, row r of the decoder reads
+    row r of the source, and the texts of a row have the same numbers on both sides.
+
+    Raises:
+        ValueError: an example is longer than a row, or has a label (a row has but one).
+    """
+    sizes = [size(e) for e in examples]
+    groups = first_fit(np.array(sizes, np.int64), length)
+    return arrange([[examples[i] for i in g] for g in groups], special, width=length).batch()
+
+
+def size(example: Example) -> int:
+    """Count the tokens of an example; of an encoder-decoder, those of the side that has more."""
+    n_source = 0 if example.source is None else len(example.source)
+    return max(len(example.inputs), n_source)
+
+
+def first_fit(sizes: Int[np.ndarray, "n"], length: int) -> list[list[int]]:
+    """Put each item into the first row of `length` with room for it; give the items of each row.
+
+    Of many rows only the last `OPEN_ROWS` are looked at.
+
+    Raises:
+        ValueError: an item is longer than a row.
+    """
+    rows: list[list[int]] = []
+    room = np.zeros(len(sizes), np.int64)
+    for i, n in enumerate(sizes.tolist()):
+        if n > length:
+            raise ValueError(f"example {i} has {n} tokens, which do not fit a row of {length}")
+        first = max(0, len(rows) - OPEN_ROWS)
+        fits = np.flatnonzero(room[first : len(rows)] >= n)
+        row = first + int(fits[0]) if len(fits) else len(rows)
+        if row == len(rows):
+            rows.append([])
+            room[row] = length
+        rows[row].append(i)
+        room[row] -= n
+    return rows
+
+
+def arrange(
+    groups: Sequence[Sequence[Example]],
+    special: Special,
+    *,
+    width: int | None = None,
+    multiple: int = 1,
+) -> Arrays:
+    """Lay each group of examples in a row.
+
+    Args:
+        groups: the examples of each row, at least one.
+        special: whose `pad` fills the rows.
+        width: how long the rows are at least (those of the source, where there is one).
+        multiple: rows are made as long as a multiple of this.
+    """
+    examples = [e for group in groups for e in group]
+    _check(groups, examples)
+    packed = any(len(group) > 1 for group in groups)
+    paired = examples[0].source is not None
+    lengths = [[len(e.inputs) for e in group] for group in groups]
+    t = _width(lengths, None if paired else width, multiple)
+    causal = all(e.rank is not None and _is_order(e.rank) for e in examples)
+    ranked = not causal and any(e.rank is not None for e in examples)
+    padded = any(sum(row) < t for row in lengths)
+    targets = _fill(groups, lambda e: e.targets, t, IGNORE)
+    asked = np.flatnonzero(targets != IGNORE)
+    source = source_document = None
+    if paired:
+        source, source_document = _source(groups, special, packed, width, multiple)
+    segments = None
+    if any(e.segments is not None for e in examples):
+        segments = _fill(groups, _segments, t, 0)
+    return Arrays(
+        inputs=_fill(groups, lambda e: e.inputs, t, special.pad),
+        targets=targets,
+        asked=None if len(asked) == targets.size else asked,
+        causal=causal,
+        rank=_fill(groups, _rank, t, 0) if ranked else None,
+        document=_documents(lengths, t) if packed or (padded and not causal) else None,
+        place=_places(lengths, t) if packed else None,
+        source=source,
+        source_document=source_document,
+        segments=segments,
+        last=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64) if padded else None,
+        labels=_labels(groups, t),
+        blind=examples[0].blind,
+    )
+
+
+def _source(
+    groups: Sequence[Sequence[Example]],
+    special: Special,
+    packed: bool,
+    width: int | None,
+    multiple: int,
+) -> tuple[Int[np.ndarray, "b s"], Int[np.ndarray, "b s"] | None]:
+    lengths = [[len(_source_of(e)) for e in group] for group in groups]
+    s = _width(lengths, width, multiple)
+    needed = packed or any(sum(row) < s for row in lengths)
+    return _fill(groups, _source_of, s, special.pad), _documents(lengths, s) if needed else None
+
+
+def _check(groups: Sequence[Sequence[Example]], examples: Sequence[Example]) -> None:
+    if not examples or not all(groups):
+        raise ValueError("a batch needs at least one example in each row, got none")
+    if len({e.source is None for e in examples}) > 1:
+        raise ValueError("examples with a source and examples without one do not fit one batch")
+    if len({e.blind for e in examples}) > 1:
+        raise ValueError("examples that see their own token and blind ones do not fit one batch")
+
+
+def _width(lengths: Sequence[Sequence[int]], width: int | None, multiple: int) -> int:
+    longest = max(max(sum(row) for row in lengths), width or 0, 1)
+    return -(-longest // multiple) * multiple
+
+
+def _fill(
+    groups: Sequence[Sequence[Example]],
+    part: Callable[[Example], Int[np.ndarray, "t"]],
+    width: int,
+    padding: int,
+) -> Int[np.ndarray, "b t"]:
+    out = np.full((len(groups), width), padding, np.int64)
+    for row, group in zip(out, groups, strict=True):
+        end = 0
+        for example in group:
+            values = part(example)
+            row[end : end + len(values)] = values
+            end += len(values)
+    return out
+
+
+def _documents(lengths: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "b t"]:
+    out = np.full((len(lengths), width), -1, np.int64)
+    for row, ns in zip(out, lengths, strict=True):
+        row[: sum(ns)] = np.repeat(np.arange(len(ns)), ns)
+    return out
+
+
+def _places(lengths: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "b t"]:
+    out = np.zeros((len(lengths), width), np.int64)
+    for row, ns in zip(out, lengths, strict=True):
+        row[: sum(ns)] = np.concatenate([np.arange(n) for n in ns])
+    return out
+
+
+def _is_order(rank: Int[np.ndarray, "t"]) -> bool:
+    return bool((rank == np.arange(len(rank))).all())
+
+
+def _rank(e: Example) -> Int[np.ndarray, "t"]:
+    return np.zeros(len(e.inputs), np.int64) if e.rank is None else e.rank
+
+
+def _segments(e: Example) -> Int[np.ndarray, "t"]:
+    return np.zeros(len(e.inputs), np.int64) if e.segments is None else e.segments
+
+
+def _source_of(e: Example) -> Int[np.ndarray, "s"]:
+    if e.source is None:
+        raise ValueError("an example without a source")
+    return e.source
+
+
+def _labels(groups: Sequence[Sequence[Example]], width: int) -> Shaped[np.ndarray, "b ..."] | None:
+    """Stack the labels of texts, or of their tokens; IGNORE where one has none and others have."""
+    labels = [e.label for group in groups for e in group]
+    kinds = {type(label) for label in labels} - {type(None)}
+    if not kinds:
+        return None
+    if np.ndarray in kinds:
+        if len(kinds) > 1:
+            raise ValueError("some texts have one label and others one for each of their tokens")
+        return _fill(groups, _token_labels, width, IGNORE)
+    if len(labels) > len(groups):
+        raise ValueError("texts with labels cannot be packed: a row has one label")
+    if all(issubclass(kind, int | np.integer) for kind in kinds):
+        return np.array([IGNORE if label is None else label for label in labels], np.int64)
+    if None in labels:
+        raise ValueError("some texts have a score as their label and others have none")
+    return np.array(labels, np.float32)
+
+
+def _token_labels(e: Example) -> Int[np.ndarray, "t"]:
+    return e.label if isinstance(e.label, np.ndarray) else np.full(len(e.inputs), IGNORE)

@@ -1,0 +1,470 @@
+"""Which rows make a step, and the batches made of them: a function of seed and position.
+
+An epoch's order is a permutation of all rows. It is cut into windows of about 64 batches; within a
+window, rows are put together by length (or laid out in full rows), and the batches shuffled.
+Nothing of this depends on the number of processes, workers or micro-batches, and a `Cursor` of
+three integers is all that a checkpoint must hold.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import Batch, Example, Tokens
+from unmask.hiding.collate import Arrays, arrange, first_fit
+from unmask.hiding.objectives import AnyObjective
+from unmask.tokens.vocabulary import Special
+
+WINDOW_BATCHES = 64
+"""So many batches share a sorting: enough for rows of like length to meet, few to stay random."""
+
+_EPOCH_ORDER, _BATCH_ORDER = 1, 2
+"""Streams of random numbers apart from those of the examples."""
+
+Groups = list[list[int]]
+"""The rows of text in each row of a batch: one when padded, one or several when packed."""
+
+
+@runtime_checkable
+class Texts(Protocol):
+    """Where rows are read from: shards, or anything that gives the tokens between two positions.
+
+    With workers it is sent to other processes, so it should pickle as the name of its folder, not
+    with all of its tokens.
+    """
+
+    def text(self, start: int, end: int) -> Tokens:
+        """Read the tokens from `start` up to `end`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The next batch: its epoch, its window in the epoch, its place in the window."""
+
+    epoch: int = 0
+    window: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A global batch: its rows, where it stands, and what comes after it."""
+
+    groups: Groups
+    cursor: Cursor
+    after: Cursor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """Which rows make which global batch. Pure: its generators are seeded by position."""
+
+    sizes: Int[np.ndarray, "n"]
+    """How long the example of each row is, at most."""
+    batch_tokens: int
+    """Tokens of a global batch, padding included; at least one row, even one that is longer."""
+    length: int | None = None
+    """Pack examples into rows of this length; None: pad examples of like length."""
+    seed: int = 0
+
+    @cached_property
+    def n_windows(self) -> int:
+        """Count the windows of an epoch."""
+        batches = min(len(self.sizes), float(self.sizes.sum()) / self.batch_tokens)
+        return max(1, round(batches / WINDOW_BATCHES))
+
+    def order(self, epoch: int) -> Int[np.ndarray, "n"]:
+        """Permute the rows."""
+        return self._generator(_EPOCH_ORDER, epoch).permutation(len(self.sizes))
+
+    def window(self, epoch: int, window: int, order: Int[np.ndarray, "n"]) -> list[Groups]:
+        """Make the batches of a window of the epoch, whose `order` is given to compute it once."""
+        n = len(order)
+        rows = order[n * window // self.n_windows : n * (window + 1) // self.n_windows]
+        batches = self._buckets(rows) if self.length is None else self._packs(rows, self.length)
+        shuffled = self._generator(_BATCH_ORDER, epoch, window).permutation(len(batches))
+        return [batches[i] for i in shuffled]
+
+    def steps(self, cursor: Cursor) -> Iterator[Step]:
+        """Go on from `cursor` for ever, epoch after epoch.
+
+        Raises:
+            ValueError: there is no such batch: the cursor comes from other rows or sizes.
+        """
+        if not 0 <= cursor.window < self.n_windows or cursor.epoch < 0:
+            raise ValueError(f"no batch at {cursor}: an epoch has {self.n_windows} windows")
+        while True:
+            order = self.order(cursor.epoch)
+            for w in range(cursor.window, self.n_windows):
+                first = cursor.batch if w == cursor.window else 0
+                yield from self._window_steps(Cursor(cursor.epoch, w, first), order)
+            cursor = Cursor(cursor.epoch + 1)
+
+    def _window_steps(self, cursor: Cursor, order: Int[np.ndarray, "n"]) -> Iterator[Step]:
+        epoch, w = cursor.epoch, cursor.window
+        batches = self.window(epoch, w, order)
+        if not 0 <= cursor.batch < len(batches):
+            raise ValueError(f"no batch at {cursor}: the window has {len(batches)} batches")
+        last_window = w + 1 == self.n_windows
+        beyond = Cursor(epoch + 1) if last_window else Cursor(epoch, w + 1)
+        for i in range(cursor.batch, len(batches)):
+            after = beyond if i + 1 == len(batches) else Cursor(epoch, w, i + 1)
+            yield Step(batches[i], Cursor(epoch, w, i), after)
+
+    def micro(self, groups: Groups, limit: int | None) -> list[Groups]:
+        """Cut what one process has of a global batch into micro-batches of at most `limit` tokens.
+
+        Each has one row at least. Their sizes are as equal as can be.
+        """
+        if limit is None:
+            return [groups] if groups else []
+        if self.length is None:
+            ends = even_cuts(self.sizes[[g[0] for g in groups]], limit)
+        else:
+            ends = even_cuts(np.full(len(groups), self.length), limit)
+        return [groups[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _buckets(self, rows: Int[np.ndarray, "k"]) -> list[Groups]:
+        rows = rows[np.argsort(-self.sizes[rows], kind="stable")]
+        ends = even_cuts(self.sizes[rows], self.batch_tokens)
+        singles = [[row] for row in rows.tolist()]
+        return [singles[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _packs(self, rows: Int[np.ndarray, "k"], length: int) -> list[Groups]:
+        groups = [rows[g].tolist() for g in first_fit(self.sizes[rows], length)]
+        n_batches = -(-len(groups) // max(1, self.batch_tokens // length))
+        ends = [len(groups) * (i + 1) // n_batches for i in range(n_batches)]
+        return [groups[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _generator(self, *stream: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=stream))
+
+
+def even_cuts(sizes: Int[np.ndarray, "n"], limit: int) -> list[int]:
+    """Cut rows in descending order of size into batches that have at most `limit` tokens padded.
+
+    There are as few batches as can be, and the largest is as small as can be, so that none is left
+    with a row or two. A batch has one row at least. Gives the end of each.
+    """
+
+    def cuts(limit: int) -> list[int]:
+        ends: list[int] = []
+        end = 0
+        while end < len(sizes):
+            end = min(end + max(1, limit // int(sizes[end])), len(sizes))
+            ends.append(end)
+        return ends
+
+    best = cuts(limit)
+    low, high = 0, limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        ends = cuts(middle)
+        if len(ends) > len(best):
+            low = middle
+        else:
+            high, best = middle, ends
+    return best
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loader:
+    """An endless stream of steps: the micro-batches of this process, and the cursor after them.
+
+    A process may get no micro-batch where a global batch has fewer rows than there are processes;
+    it must take part in the step all the same.
+    """
+
+    texts: Texts
+    rows: Int[np.ndarray, "n 2"]
+    """The first and the last token (exclusive) of each row: a text of its own."""
+    objective: AnyObjective
+    special: Special
+    length: int
+    """Tokens of an example, at most."""
+    batch_tokens: int
+    """Tokens of a step over all processes, padding included."""
+    micro_tokens: int | None = None
+    """Tokens that one process takes at once; None: all that it has of a step."""
+    strategy: Literal["bucket", "pack"] = "bucket"
+    """Examples of like length padded to the longest, or several examples in each row."""
+    documents: Int[np.ndarray, "n"] | None = None
+    """The document of each row, ascending, for questions about two texts. None: each its own."""
+    seed: int = 0
+    cursor: Cursor = Cursor()
+    epochs: int | None = None
+    """End when so many epochs are through; None: never."""
+    workers: int = 0
+    """Processes that make examples; 0: this one does. The batches are the same."""
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The order of all batches."""
+        sizes = self.objective.size(self.rows[:, 1] - self.rows[:, 0], self.special)
+        width = self.length if self.strategy == "pack" else None
+        return Plan(sizes=sizes, batch_tokens=self.batch_tokens, length=width, seed=self.seed)
+
+    def __iter__(self) -> Iterator[tuple[list[Batch], Cursor]]:
+        """Go on from the cursor.
+
+        Raises:
+            ValueError: the cursor is not of this data; or what reading or hiding a text raises, in
+                a worker too.
+        """
+        maker = _Maker(
+            texts=self.texts,
+            objective=self.objective,
+            special=self.special,
+            seed=self.seed,
+            width=self.plan.length,
+            others=(self.rows, self.documents) if self.objective.pairs else None,
+        )
+        works = self._works()
+        made = _made(maker, works, self.workers) if self.workers else map(maker, works)
+        for done in made:
+            yield [arrays.batch() for arrays in done.micro], done.after
+
+    def _works(self) -> Iterator["_Work"]:
+        for step in self.plan.steps(self.cursor):
+            if self.epochs is not None and step.cursor.epoch >= self.epochs:
+                return
+            epoch = step.cursor.epoch
+            if self.objective.times is not None:
+                epoch %= self.objective.times
+            mine = step.groups[self.rank :: self.world]
+            micro = self.plan.micro(mine, self.micro_tokens)
+            yield _Work(
+                micro=[[[self._row(i) for i in group] for group in groups] for groups in micro],
+                epoch=epoch,
+                after=step.after,
+            )
+
+    def _row(self, i: int) -> tuple[int, int, int]:
+        return i, int(self.rows[i, 0]), int(self.rows[i, 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a worker must know of a step: for each example its row, and where its text is."""
+
+    micro: list[list[list[tuple[int, int, int]]]]
+    epoch: int
+    after: Cursor
+
+
+@dataclass(frozen=True)
+class _Done:
+    micro: list[Arrays]
+    after: Cursor
+
+
+@dataclass(frozen=True)
+class _Failed:
+    error: ValueError | OSError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Maker:
+    """Reads, hides and lays out: all that needs no plan. NumPy only; this is what workers get."""
+
+    texts: Texts
+    objective: AnyObjective
+    special: Special
+    seed: int
+    width: int | None
+    others: tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "n"] | None] | None
+    """The rows and their documents, where an objective asks about two texts."""
+
+    def __call__(self, work: _Work) -> _Done:
+        return _Done([self._arrays(groups, work.epoch) for groups in work.micro], work.after)
+
+    def __getitem__(self, work: _Work) -> _Done | _Failed:
+        """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""
+        try:
+            return self(work)
+        except (ValueError, OSError) as error:
+            return _Failed(error)
+
+    def _arrays(self, groups: Sequence[Sequence[tuple[int, int, int]]], epoch: int) -> Arrays:
+        examples = [[self._example(epoch, *row) for row in group] for group in groups]
+        return arrange(examples, self.special, width=self.width)
+
+    def _example(self, epoch: int, row: int, start: int, end: int) -> Example:
+        rng = np.random.default_rng([self.seed, epoch, row])
+        text = self.texts.text(start, end)
+        if self.others is not None and (other := another(row, *self.others, rng)) is not None:
+            text = replace(text, other=self.texts.text(*other))
+        return self.objective(text, self.special, rng)
+
+
+def another(
+    row: int,
+    rows: Int[np.ndarray, "n 2"],
+    documents: Int[np.ndarray, "n"] | None,
+    rng: np.random.Generator,
+) -> tuple[int, int] | None:
+    """Draw a row of another document; where there is one document, another row; None of one row."""
+    first, end = row, row + 1
+    if documents is not None:
+        first = int(np.searchsorted(documents, documents[row], "left"))
+        end = int(np.searchsorted(documents, documents[row], "right"))
+        if end - first == len(rows):
+            first, end = row, row + 1
+    n = len(rows) - (end - first)
+    if not n:
+        return None
+    drawn = int(rng.integers(n))
+    start, stop = rows[drawn if drawn < first else drawn + end - first].tolist()
+    return start, stop
+
+
+def document_numbers(
+    rows: Int[np.ndarray, "n 2"], documents: Int[np.ndarray, "m 2"]
+) -> Int[np.ndarray, "n"]:
+    """Return the number of the document that each row is of; both give starts and ends in order."""
+    return np.searchsorted(documents[:, 0], rows[:, 0], "right") - 1
+
+
+def _made(maker: _Maker, works: Iterable[_Work], workers: int) -> Iterator[_Done]:
+    """Let worker processes do the work; results come in the order of the work."""
+    results = _start(maker, works, workers)
+    try:
+        for done in results:
+            if isinstance(done, _Failed):
+                raise done.error
+            yield done
+    finally:
+        del results  # ends the workers now, even where an error keeps this frame alive
+
+
+# Workers are not forked from this process: its other threads (OpenMP's, CUDA's, the tokenizers')
+# may hold a lock at that moment, which then stays locked in the child for ever; Python 3.12 and
+# later warn of it. A fork server is started once, single-threaded and with torch imported, and
+# workers are forked from it: they start at once and share its memory. Where there is none
+# (Windows), they are new interpreters.
+_START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def _start(maker: _Maker, works: Iterable[_Work], workers: int) -> Iterator[_Done | _Failed]:
+    import torch
+    from torch.utils.data import DataLoader
+
+    if _START_METHOD == "forkserver":
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.utils.data", "unmask.hiding.loader"])
+    with warnings.catch_warnings():
+        # More workers than cores is the user's choice, and tests make it.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        loader: DataLoader[_Done | _Failed] = DataLoader(
+            maker,  # pyright: ignore[reportArgumentType]  # anything with __getitem__ will do
+            batch_size=None,
+            sampler=works,
+            num_workers=workers,
+            collate_fn=_unchanged,  # pyright: ignore[reportArgumentType]  # typed for lists only
+            worker_init_fn=_begin_worker,
+            multiprocessing_context=_START_METHOD,
+            # Its own generator, so that the global one is where it would be without workers.
+            generator=torch.Generator(),
+        )
+        needs_script = b"__main__" in bytes(ForkingPickler.dumps(replace(maker, others=None)))
+        with nullcontext() if needs_script else _no_script():
+            return iter(loader)
+
+
+@contextmanager
+def _no_script() -> Generator[None]:
+    """Let worker processes start without running the user's script once more.
+
+    Python does so to find classes defined there. Unless one is sent to the workers, this would only
+    do harm: a script that trains without `if __name__ == "__main__"` would train in every worker.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+def _unchanged(done: _Done | _Failed) -> _Done | _Failed:
+    return done
+
+
+def _begin_worker(worker: int) -> None:
+    """Leave Ctrl-C to the training process, which may want to finish its step with our batches.
+
+    And end with it, even if it is killed: a fork server lives as long as its workers, and torch's
+    watchdog waits for the server to end.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _check(loader: Loader) -> None:
+    """Refuse what cannot be right.
+
+    Raises:
+        ValueError: says what.
+    """
+    for name, least in (
+        ("length", 1),
+        ("batch_tokens", 1),
+        ("workers", 0),
+        ("seed", 0),
+        ("world", 1),
+    ):
+        if getattr(loader, name) < least:
+            raise ValueError(f"{name} must be at least {least}, got {getattr(loader, name)}")
+    for name in ("micro_tokens", "epochs"):
+        value = getattr(loader, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not 0 <= loader.rank < loader.world:
+        raise ValueError(f"rank must be between 0 and {loader.world - 1}, got {loader.rank}")
+    _check_rows(loader)
+    if loader.strategy == "pack" and loader.objective.pairs:
+        raise ValueError("an objective with a question about pairs cannot be packed; use 'bucket'")
+
+
+def _check_rows(loader: Loader) -> None:
+    rows, documents = loader.rows, loader.documents
+    if not len(rows):
+        raise ValueError("there are no rows to train on")
+    n = rows[:, 1] - rows[:, 0]
+    if n.min() < 1:
+        raise ValueError(f"row {int(n.argmin())} has no tokens")
+    sizes = loader.objective.size(n, loader.special)
+    if sizes.max() > loader.length:
+        i = int(sizes.argmax())
+        budget = loader.objective.budget(loader.length, loader.special)
+        raise ValueError(
+            f"row {i} has {int(n[i])} tokens; at most {budget} fit an example of {loader.length}"
+        )
+    if documents is not None and (len(documents) != len(rows) or (np.diff(documents) < 0).any()):
+        raise ValueError("documents must be one number for each row, in ascending order")

@@ -1,0 +1,373 @@
+"""What a model is asked: hidden tokens, questions about pairs, mixtures; the published ones."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import IGNORE, SENTENCE, Example, Tokens
+from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden
+from unmask.hiding.conceal import Future, InPlace, Sentinels, join
+from unmask.tokens.vocabulary import Special
+
+
+@runtime_checkable
+class AnyObjective(Protocol):
+    """What must be known of an objective, one of another package included.
+
+    Pure: the same text, special tokens and generator give the same example.
+    """
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The names of what is asked: "masked", "next_token", "spans", "next_sentence".
+
+        The terms of the loss have the same names.
+        """
+        ...
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about two texts: `text.other` must be there."""
+        ...
+
+    @property
+    def causal(self) -> bool:
+        """Each place of what has targets sees those before it, and nothing else."""
+        ...
+
+    @property
+    def times(self) -> int | None:
+        """In so many ways is a text hidden, used in turn epoch by epoch. None: anew in each."""
+        ...
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens, at most, of examples made of texts of `n` tokens.
+
+        Of an encoder-decoder, those of the side that has more.
+        """
+        ...
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have so that its example fits `length`."""
+        ...
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide a text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hide:
+    """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
+
+    choose: Tokenwise | Words | Spans | Tail | Everything
+    conceal: InPlace | Sentinels | Future
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The one name of its way of concealing."""
+        return (self.conceal.asks,)
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """As its way of concealing has it."""
+        return self.conceal.causal(self.choose)
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of examples made of `n` tokens of text, at most."""
+        return self.conceal.size(n, self.choose, special)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: for T5, 568 for an encoder that reads 512.
+
+        That is `random_spans_helper` in the released code, which adds a token while the result
+        still fits.
+        """
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide a text."""
+        return self.hide(self.conceal.frame(text, special), special, rng)
+
+    def hide(self, framed: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide a text that has its frame."""
+        free = can_be_hidden(framed.ids, special)
+        if free.sum() >= self.choose.least:
+            hidden = self.choose(framed, free, rng)
+        else:
+            hidden = np.zeros(len(free), bool)
+        return self.conceal(framed, hidden, special, rng)
+
+
+@dataclass(frozen=True)
+class NextSentence:
+    """Is B what follows A, or text from elsewhere? Label 0 or 1.
+
+    Devlin et al. 2019, section 3.1, task 2, and appendix A.2; `create_instances_from_document` in
+    the released code. The text is cut at a random beginning of a sentence into A and B; for half of
+    the texts, and always where there is but one sentence, B comes from elsewhere and begins with a
+    random sentence there. Of 10 % of the texts only the first sentences are used, up to a random
+    length (`short_seq_prob`).
+
+    Deviates: B from elsewhere fills the length of the row, not that of the longest row. So an
+    example is never longer than its row, whatever is drawn; published batches are padded to the
+    longest row anyway.
+    Deviates: a text is read by its position alone, so sentences that were not used are not put back
+    for the next example: the next epoch asks for them.
+    Deviates: B is drawn from all rows of other documents alike, published from all documents alike.
+    """
+
+    random: float = 0.5
+    short: float = 0.1
+    asks: ClassVar[str] = "next_sentence"
+
+    def __post_init__(self) -> None:
+        for name, share in (("random", self.random), ("short", self.short)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {share}")
+
+    def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
+        """Cut the text; return A, B and the label.
+
+        Without another text, B is what follows A; if that is nothing, nothing is asked: the label
+        is IGNORE.
+        """
+        room = max(len(text), 2)
+        target = room
+        if rng.random() < self.short:
+            target = int(rng.integers(2, room, endpoint=True))
+        text, other = _until(text, target), text.other
+        starts = _sentence_starts(text)
+        cut = int(rng.choice(starts[1:])) if len(starts) > 1 else len(text)
+        a, b = text[:cut], text[cut:]
+        elsewhere = bool(rng.random() < self.random) or not len(b)
+        if not elsewhere:
+            return a, b, 0
+        if not len(a) or other is None or not len(other):
+            return a, b, 0 if len(b) else IGNORE
+        b = _until(other[int(rng.choice(_sentence_starts(other))) :], max(1, target - len(a)))
+        a, b = _trimmed(a, b, room, rng)
+        return a, b, 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two texts hidden as one, before + A + between + B + after, with a question about the two."""
+
+    objective: Hide
+    question: NextSentence = NextSentence()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "a pair of texts can only be hidden in place: objective.conceal must be InPlace, "
+                f"got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What the objective asks, and the question."""
+        return (*self.objective.asks, self.question.asks)
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about two texts."""
+        return True
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens: those of the row, or one for each text, and the special ones."""
+        frame = len(special.before) + len(special.between) + len(special.after)
+        return np.maximum(n, 2) + frame
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Make two texts of one (or of it and `text.other`), and hide."""
+        a, b, label = self.question(text, rng)
+        between = special.between if len(b) else ()
+        framed = join(special.before, a, between, b, special.after)
+        example = self.objective.hide(framed, special, rng)
+        first = len(special.before) + len(a) + len(between) if len(b) else len(framed)
+        segments = (np.arange(len(framed)) >= first).astype(np.int64)
+        return replace(example, segments=segments, label=label)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One of several objectives for each text, drawn by weight (UniLM, UL2)."""
+
+    parts: tuple[tuple[float, Hide | Pair], ...]
+
+    def __post_init__(self) -> None:
+        weights = [weight for weight, _ in self.parts]
+        if not weights or not all(0 < w < np.inf for w in weights):
+            raise ValueError(
+                f"a mixture needs parts whose weights are above 0, got weights {weights}"
+            )
+        spans = [isinstance(part, Hide) and part.conceal == Sentinels() for _, part in self.parts]
+        if any(spans) and not all(spans):
+            raise ValueError(
+                "a mixture cannot have parts for an encoder-decoder (Sentinels) and parts without"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What any of the parts asks."""
+        return tuple(dict.fromkeys(name for _, part in self.parts for name in part.asks))
+
+    @property
+    def pairs(self) -> bool:
+        """Some part asks about two texts."""
+        return any(part.pairs for _, part in self.parts)
+
+    @property
+    def causal(self) -> bool:
+        """Every part is causal."""
+        return all(part.causal for _, part in self.parts)
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of whichever part makes the most of them."""
+        return np.max([part.size(n, special) for _, part in self.parts], axis=0)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have for every part."""
+        return min(part.budget(length, special) for _, part in self.parts)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Draw a part and let it hide the text."""
+        sums = np.cumsum([weight for weight, _ in self.parts])
+        drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
+        return self.parts[min(drawn, len(self.parts) - 1)][1](text, special, rng)
+
+
+@dataclass(frozen=True)
+class Static:
+    """Static masking: hide a text in `times` ways, and use these in turn epoch by epoch.
+
+    Liu et al. 2019, section 4.1. There the text was copied ten times before it was masked once.
+    Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
+    """
+
+    objective: Hide | Pair | Mixture
+    times: int = 10
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ValueError(f"times must be at least 1, got {self.times}")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """As the objective."""
+        return self.objective.asks
+
+    @property
+    def pairs(self) -> bool:
+        """As the objective."""
+        return self.objective.pairs
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count as the objective does."""
+        return self.objective.size(n, special)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count as the objective does."""
+        return self.objective.budget(length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide as the objective does."""
+        return self.objective(text, special, rng)
+
+
+Objective = Hide | Pair | Mixture | Static
+"""The kinds of objective that a recipe can hold."""
+
+MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))
+"""Masked tokens alone: Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019, section 4.2."""
+BERT = Pair(MASKED, NextSentence())
+"""Devlin et al. 2019, section 3.1, both tasks."""
+WHOLE_WORD = Pair(Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1)), NextSentence())
+"""BERT with whole words hidden: README of the released code, 31 May 2019."""
+GPT = Hide(Everything(), Future())
+"""Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
+PREFIX = Hide(Tail(), Future())
+"""Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
+T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())
+"""Raffel et al. 2020, sections 3.1.4 and 3.3.4; spans of 3 tokens: section 3.7."""
+
+
+def _budget(objective: AnyObjective, length: int, special: Special) -> int:
+    top = max(length, 1)
+    while objective.size(np.array([top]), special)[0] <= length:
+        top *= 2
+    fits = objective.size(np.arange(1, top + 1), special) <= length
+    budget = int(np.argmin(fits))  # those before the first that does not fit
+    if budget < 1:
+        raise ValueError(f"a length of {length} leaves no room for text beside the special tokens")
+    return budget
+
+
+def _sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
+    """Return where sentences begin. One begins with the text, even in the middle of one."""
+    starts = np.flatnonzero(text.marks & SENTENCE)
+    return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
+
+
+def _until(text: Tokens, target: int) -> Tokens:
+    """Keep the first sentences, until they have `target` tokens or more; all, if they have not."""
+    ends = np.append(_sentence_starts(text)[1:], len(text))
+    enough = ends[ends >= target]
+    return text[: int(enough[0])] if len(enough) else text[:]
+
+
+def _trimmed(a: Tokens, b: Tokens, room: int, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
+    """Take tokens from the longer text, from its front or its back, until both fit.
+
+    `truncate_seq_pair` in the released code; of two texts equally long, B.
+    """
+    if len(a) + len(b) <= room:
+        return a, b
+    shorter = min(len(a), len(b))
+    if shorter <= room // 2:
+        n_a = shorter if len(a) == shorter else room - shorter
+    else:
+        n_a = room - room // 2
+    return _some(a, n_a, rng), _some(b, room - n_a, rng)
+
+
+def _some(text: Tokens, n: int, rng: np.random.Generator) -> Tokens:
+    front = int(rng.binomial(len(text) - n, 0.5))
+    return text[front : front + n]

@@ -1,0 +1,279 @@
+"""What a model sees of a text and what it is asked, for people: `unmask hide MODEL "text"`.
+
+Data first (`explain`: cells with roles, and the answers asked of them), then layout in columns that
+says everything without color too (`Explanation.lines`), then color (`render`).
+"""
+
+import json
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from unmask.batch import IGNORE, Example
+from unmask.hiding.objectives import AnyObjective
+from unmask.tokens.vocabulary import Special
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Role = Literal["shown", "masked", "replaced", "kept", "sentinel", "special"]
+"""Of a token that the model reads: of those that are asked in their own place, `masked` hides the
+answer, `replaced` is a wrong one and `kept` the right one."""
+
+STYLES = {
+    # The terminal's own colors: none that is pale on white or dark on black.
+    "shown": "",
+    "masked": "bold magenta",
+    "replaced": "bold red",
+    "kept": "bold green",
+    "sentinel": "bold magenta",
+    "special": "dim",
+    "answer": "italic",
+    "label": "bold",
+}
+
+
+@runtime_checkable
+class Pieces(Protocol):
+    """What is needed of a tokenizer."""
+
+    special: Special
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Say what a person should see for each id."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A token that the model reads."""
+
+    piece: str
+    role: Role
+    asked: str | None = None
+    """The answer wanted here; None: nothing is asked."""
+    segment: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """An example for a person's eyes."""
+
+    source: tuple[Cell, ...] | None
+    """What the encoder reads, if there is one."""
+    inputs: tuple[Cell, ...]
+    """What the decoder reads, or the only stack there is."""
+    asks: tuple[str, ...]
+    sees: str
+    """Who sees whom."""
+    label: str | None
+    """The answer wanted of the whole text."""
+
+    def to_json(self) -> str:
+        """Write all of it as a line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
+        """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
+        if self.source is not None:
+            yield [("the encoder reads", "label")]
+            yield from _block(self.source, width)
+        who = "the model" if self.source is None else "the decoder"
+        yield [(f"{who} reads", "label"), (", and is asked for what stands below", "shown")]
+        yield from _block(self.inputs, width)
+        if self.label is not None:
+            yield from _note("of the whole", self.label, width)
+        yield from _note("who sees whom", self.sees, width)
+        yield [(f"{'asked':{_MARGIN}}", "label"), *_summary(self.inputs)]
+        roles = [role for role in _MEANINGS if any(cell.role == role for cell in self.inputs)]
+        if roles:
+            meanings = "; ".join(f"{role}: {_MEANINGS[role]}" for role in roles)
+            yield from _note("", meanings, width)
+
+    def plain(self, width: int = 80) -> str:
+        """Lay it out without color."""
+        lines = ("".join(text for text, _ in line).rstrip() for line in self.lines(width))
+        return "\n".join(lines)
+
+    def render(self, width: int = 80) -> "Text":
+        """Lay it out in color, for a console of rich's."""
+        from rich.text import Text
+
+        lines = (Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.lines(width))
+        return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Explanation:
+    """Say what a model sees of an example and what it is asked."""
+    special = tokenizer.special
+    shifted = example.rank is not None and not example.blind
+    roles = _roles(example.inputs, special)
+    if not shifted:
+        roles = _hidden_roles(example, roles, special)
+    segments = None if example.segments is None else example.segments.tolist()
+    source = None
+    if example.source is not None:
+        pairs = zip(_shown(example.source, tokenizer), _roles(example.source, special), strict=True)
+        source = tuple(Cell(piece, role) for piece, role in pairs)
+    asked = iter(_shown(example.targets[example.targets != IGNORE], tokenizer))
+    inputs = tuple(
+        Cell(
+            piece,
+            role,
+            next(asked) if target != IGNORE else None,
+            None if segments is None else segments[i],
+        )
+        for i, (piece, role, target) in enumerate(
+            zip(_shown(example.inputs, tokenizer), roles, example.targets.tolist(), strict=True)
+        )
+    )
+    return Explanation(
+        source=source,
+        inputs=inputs,
+        asks=objective.asks,
+        sees=_sees(example),
+        label=_label(example, objective),
+    )
+
+
+def _roles(ids: np.ndarray, special: Special) -> list[Role]:
+    sentinels = frozenset(special.sentinels)
+    return [
+        "sentinel" if i in sentinels else "special" if i in special.ids else "shown"
+        for i in ids.tolist()
+    ]
+
+
+def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list[Role]:
+    """Tell the tokens that are asked in their own place by what stands there."""
+
+    def role(read: int, target: int, otherwise: Role) -> Role:
+        if target == IGNORE:
+            return otherwise
+        return "masked" if read == special.mask else "kept" if read == target else "replaced"
+
+    pairs = zip(example.inputs.tolist(), example.targets.tolist(), roles, strict=True)
+    return [role(*pair) for pair in pairs]
+
+
+def _shown(ids: np.ndarray, tokenizer: Pieces) -> list[str]:
+    return [visible(piece) for piece in tokenizer.pieces(ids.tolist())]
+
+
+def visible(piece: str) -> str:
+    """Write a piece so that it takes its place on a terminal and does nothing else to it."""
+    return "".join(_visible(c) for c in piece) or "∅"
+
+
+def _visible(character: str) -> str:
+    if character in _SIGNS:
+        return _SIGNS[character]
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
+_SIGNS = {" ": "▁", "\n": "⏎", "\N{ZERO WIDTH JOINER}": "\N{ZERO WIDTH JOINER}"}
+"""▁ is SentencePiece's sign of a space. Joined emoji stay joined."""
+
+
+def columns(text: str) -> int:
+    """Count the columns that a text takes on a terminal."""
+    return sum(_columns(c) for c in text)
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def _block(cells: Sequence[Cell], width: int) -> Iterator[list[tuple[str, str]]]:
+    """Lay cells out in columns, the answers under them, as many rows as it takes."""
+    for row in _rows(cells, width - 2):
+        name = "  " if row[0].segment is None else "AB"[min(row[0].segment, 1)] + " "
+        above: list[tuple[str, str]] = [(name, "label")]
+        below: list[tuple[str, str]] = [("  ", "shown")]
+        for cell in row:
+            answer = cell.asked or ""
+            space = _wide(cell) - columns(cell.piece)
+            above += [(cell.piece, cell.role), (" " * (space + 1), "shown")]
+            style = "answer" if cell.role in ("shown", "special", "sentinel") else cell.role
+            below += [(answer, style), (" " * (_wide(cell) - columns(answer) + 1), "shown")]
+        yield above
+        if any(cell.asked is not None for cell in row):
+            yield below
+        yield []
+
+
+def _wide(cell: Cell) -> int:
+    return max(columns(cell.piece), columns(cell.asked or ""))
+
+
+def _rows(cells: Sequence[Cell], width: int) -> Iterator[list[Cell]]:
+    row: list[Cell] = []
+    taken = 0
+    for cell in cells:
+        if row and (taken + _wide(cell) > width or cell.segment != row[-1].segment):
+            yield row
+            row, taken = [], 0
+        row.append(cell)
+        taken += _wide(cell) + 1
+    if row:
+        yield row
+
+
+def _summary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    n = sum(cell.asked is not None for cell in cells)
+    out: list[tuple[str, str]] = [(f"{n} of {len(cells)} places", "shown")]
+    for role in _MEANINGS:
+        count = sum(cell.role == role for cell in cells)
+        if count:
+            out += [(", ", "shown"), (f"{count} {role}", role)]
+    return out
+
+
+def _note(name: str, text: str, width: int) -> Iterator[list[tuple[str, str]]]:
+    for line in textwrap.wrap(text, max(width - _MARGIN, 20)):
+        yield [(f"{name:{_MARGIN}}", "label"), (line, "shown")]
+        name = ""
+
+
+_MARGIN = 15
+_MEANINGS = {
+    "masked": "a mask stands there",
+    "replaced": "another token does",
+    "kept": "the answer itself does",
+}
+
+
+def _sees(example: Example) -> str:
+    rank = example.rank
+    before = "each token sees those before it"
+    if rank is None:
+        return "every token sees every token"
+    n = int((rank == rank.min()).sum())
+    if (np.diff(rank) == 1).all():
+        said = before
+    elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
+        said = f"the first {n} tokens see each other, each later one those before it"
+    else:
+        said = "each token sees those of its own rank and of lower ones"
+    if example.source is None:
+        return said
+    return f"encoder: every token sees every token; decoder: {said}, and all of the encoder's"
+
+
+def _label(example: Example, objective: AnyObjective) -> str | None:
+    label = example.label
+    if label is None or isinstance(label, np.ndarray):
+        return None
+    if "next_sentence" not in objective.asks:
+        return str(label)
+    if label == IGNORE:
+        return "nothing, for there is but one text"
+    return f"{label}: B " + ("comes from elsewhere" if label else "is what follows A")

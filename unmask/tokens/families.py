@@ -1,0 +1,140 @@
+"""What a SentencePiece file does not say: the special tokens and the habits of its family."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenizers import normalizers
+
+from unmask.tokens.sentencepiece import CONTROL, Model, Piece
+from unmask.tokens.vocabulary import BERT, ROBERTA, T5, Frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A way of using SentencePiece files."""
+
+    classes: tuple[str, ...]
+    """Its tokenizers' classes in transformers, without "Tokenizer" and "Fast"."""
+    frame: Frame
+    n_sentinels: int = 0
+    """Sentinels above the file's pieces, if tokenizer_config.json (extra_ids) does not say another
+    number."""
+    optional: bool = False
+    """tokenizer_config.json says whether a text begins and ends with special tokens (add_bos_token,
+    add_eos_token)."""
+    new: frozenset[str] = frozenset()
+    """Special tokens that the file may lack; they come after its pieces."""
+    plain: bool = False
+    """Quotes are made plain and accents taken away, letters lowered if tokenizer_config.json says
+    so."""
+    lowercase: bool = False
+    """What do_lower_case is if it is not said."""
+    fairseq: bool = False
+    """Ids are fairseq's: four special tokens, then the pieces but the file's own first three."""
+
+
+_ALBERT = Family(
+    classes=("Albert",),
+    plain=True,
+    lowercase=True,
+    frame=replace(BERT, pad="<pad>", unknown="<unk>"),
+)
+_DEBERTA = Family(classes=("DebertaV2",), new=frozenset({"[MASK]"}), frame=BERT)
+_LLAMA = Family(
+    classes=("Llama", "CodeLlama", "Gemma"),
+    optional=True,
+    frame=Frame(
+        pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",)
+    ),
+)
+_T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentinels=0))
+_XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)
+_XLNET = Family(
+    classes=("XLNet",),
+    plain=True,
+    frame=Frame(
+        pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
+        between=("<sep>",), after=("<sep>", "<cls>"),
+    ),
+)  # fmt: skip
+
+FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _XLNET)
+
+
+def family_of(model: Model, tokenizer_class: str, model_type: str) -> Family:
+    """Find the family of a file: by what the folder says, otherwise by the special tokens in it.
+
+    Args:
+        model: the file.
+        tokenizer_class: of tokenizer_config.json, in short ("Llama"); "" if it is not said.
+        model_type: of config.json.
+
+    Raises:
+        ValueError: the folder names a class that is not known here, or nothing tells the family.
+    """
+    if tokenizer_class:
+        for family in FAMILIES:
+            if tokenizer_class in family.classes:
+                return family
+        raise ValueError(
+            f"what a {tokenizer_class}Tokenizer does besides is not known; "
+            "save it with transformers as tokenizer.json first"
+        )
+    kind = model_type.replace("-", "").replace("_", "")
+    for family in FAMILIES:
+        if kind in [name.lower() for name in family.classes]:
+            return family
+    return _by_tokens(model)
+
+
+def _by_tokens(model: Model) -> Family:
+    special = {p.text for p in model.pieces if p.type == CONTROL}
+    if {"[CLS]", "[SEP]"} <= special:
+        return _DEBERTA if "[PAD]" in special else _ALBERT
+    if {"<cls>", "<sep>"} <= special:
+        return _XLNET
+    if model.begin is None and model.end is not None and model.pad is not None:
+        return _T5
+    if model.begin is not None and model.end is not None and model.algorithm == "bpe":
+        return _LLAMA
+    raise ValueError(
+        f"its special tokens ({', '.join(sorted(special)) or 'none'}) do not tell its family; "
+        "tokenizer_config.json must name it (tokenizer_class)"
+    )
+
+
+def frame_of(family: Family, model: Model, config: Mapping[str, Any]) -> Frame:
+    """Return the family's frame, as tokenizer_config.json changes it."""
+    frame = replace(family.frame, n_sentinels=int(config.get("extra_ids", family.n_sentinels)))
+    begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
+    if family.optional:
+        if model.pad is not None:
+            frame = replace(frame, pad=model.pieces[model.pad].text)
+        begin = () if begins is False else frame.before
+        finish = (frame.end,) if ends and frame.end else ()
+        frame = replace(frame, before=begin, between=finish + begin, after=finish)
+    return frame
+
+
+def renumbered(family: Family, model: Model) -> Model:
+    """Give the pieces the ids that the family's models have."""
+    if not family.fairseq:
+        return model
+    first = tuple(Piece(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>"))
+    pieces = (*first, model.pieces[model.unknown], *model.pieces[3:])
+    return replace(model, pieces=pieces, unknown=3, begin=0, pad=1, end=2)
+
+
+def rules(family: Family, config: Mapping[str, Any]) -> list[normalizers.Normalizer]:
+    """List what the family's code does to a text before SentencePiece reads it."""
+    if config.get("split_by_punct"):
+        raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")
+    first: list[normalizers.Normalizer] = []
+    if family.plain:
+        first += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if not config.get("keep_accents", False):
+            first += [normalizers.NFKD(), normalizers.StripAccents()]
+    if config.get("do_lower_case", family.lowercase):
+        first.append(normalizers.Lowercase())
+    return first

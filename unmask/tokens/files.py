@@ -1,0 +1,420 @@
+"""Read a tokenizer from a folder in the Hugging Face layout: its pipeline and its frame.
+
+Four layouts are known, in this order: tokenizer.json; vocab.txt; vocab.json with merges.txt; a
+SentencePiece file. What only newer folders say (which token ends a text, what stands around it) is
+worked out from what is there, and is an error where that cannot be done.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+
+from unmask.config import from_dict
+from unmask.tokens import families, pipeline, sentencepiece
+from unmask.tokens.vocabulary import T5, Frame, names, sentinels
+
+SENTENCE_PIECE = (
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "sentencepiece.model",
+)
+"""Names under which SentencePiece files are published."""
+
+_log = logging.getLogger(__name__)
+
+_USUAL = {
+    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>"),
+    "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<cls>"),
+    "sep": ("[SEP]", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+    "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+}
+"""What special tokens are usually called, by role, for folders that do not say."""
+
+
+_BERT_LIKE = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
+_GPT2_LIKE = ("GPT2", "Roberta", "Bart", "Longformer", "LED")
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The small files beside a vocabulary."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """tokenizer_config.json"""
+    roles: Mapping[str, str | None]
+    """Role ("pad", "bos", ...) -> token, as declared; None: declared that there is none."""
+    added: Mapping[int, AddedToken]
+    """Tokens added to the vocabulary file, by id."""
+    model: Mapping[str, Any]
+    """config.json"""
+
+
+def read(folder: Path) -> tuple[Tokenizer, Frame]:
+    """Read the pipeline and the frame from `folder`.
+
+    Raises:
+        FileNotFoundError: no file of a tokenizer is there.
+        ValueError: a file is damaged, or does not say what must be known; the message names it.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder")
+    beside = _beside(folder)
+    if (path := folder / "tokenizer.json").is_file():
+        return _whole(path, beside)
+    if (path := folder / "vocab.txt").is_file():
+        return _word_piece(path, beside)
+    if (path := folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _merged(path, folder / "merges.txt", beside)
+    if _class_of(beside.config) == "ByT5":
+        return _bytes(beside)
+    for name in SENTENCE_PIECE:
+        if (path := folder / name).is_file():
+            return _sentence_piece(path, beside)
+    raise FileNotFoundError(
+        f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
+        f"vocab.json with merges.txt, {', '.join(SENTENCE_PIECE)}"
+    )
+
+
+def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
+    state = _json(path)
+    declared = set(beside.roles.values())
+    added = state.get("added_tokens") or []
+    if not isinstance(added, list) or not all(
+        isinstance(t, dict) and "content" in t for t in added
+    ):
+        raise ValueError(f"{path}: added_tokens must be a list of tokens")
+    for token in added:
+        token["special"] = bool(token.get("special")) or token["content"] in declared
+    try:
+        backend = Tokenizer.from_str(json.dumps(state))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{path} is no tokenizer file: {error}") from error
+    for token in added:
+        if backend.token_to_id(token["content"]) != token.get("id"):
+            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
+    if (said := _said(beside, backend)) is not None:
+        return backend, said
+    special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+    roles = _roles(beside, backend, special)
+    before, between, after = _surroundings(path, backend)
+    flags = [beside.config.get("add_bos_token"), beside.config.get("add_eos_token")]
+    around = {roles.get("bos"), roles.get("eos")}
+    override = flags != [None, None] and {*before, *between, *after} <= around
+    if override:
+        begin = (roles["bos"],) if flags[0] and "bos" in roles else ()
+        finish = (roles["eos"],) if flags[1] and "eos" in roles else ()
+        before, between, after = begin, finish + begin, finish
+    frame = _frame(path, roles, beside, backend, (before, between, after))
+    backend.add_special_tokens([n for n in names(frame) if n not in special])
+    if override:
+        pipeline.surround(backend, frame)
+    return backend, frame
+
+
+def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Read BERT's vocab.txt: one piece a line, its id is the number of the line, from 0."""
+    _expect(path, beside, _BERT_LIKE)
+    lines = _text(path).rstrip("\n").split("\n")
+    vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
+    roles = _roles(beside, None, set(vocab))
+    lacking = [role for role in ("pad", "unk", "cls", "sep") if roles.get(role) not in vocab]
+    if lacking:
+        known = ", ".join(_USUAL[role][0] for role in lacking)
+        raise ValueError(
+            f"{path}: the vocabulary lacks {known} (roles: tokenizer_config.json can name others)"
+        )
+    lowercase = beside.config.get("do_lower_case")
+    if lowercase is None:
+        kept = set(roles.values())
+        lowercase = not any(
+            p != p.lower() for p in vocab if p not in kept and not p.startswith("[unused")
+        )
+        _log.warning(
+            "%s: do_lower_case is not said in tokenizer_config.json; "
+            "taken as %s, as the vocabulary has %s capitals",
+            path, str(lowercase).lower(), "no" if lowercase else "some",
+        )  # fmt: skip
+    backend = pipeline.word_piece(
+        vocab,
+        roles["unk"],
+        lowercase=bool(lowercase),
+        strip_accents=beside.config.get("strip_accents"),
+        chinese=bool(beside.config.get("tokenize_chinese_chars", True)),
+    )
+    sep = (roles["sep"],)
+    frame = _frame(path, roles, beside, backend, ((roles["cls"],), sep, sep))
+    return _complete(path, backend, frame, beside), frame
+
+
+def _bytes(beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Build ByT5's, which has no vocabulary to read."""
+    frame = replace(T5, n_sentinels=int(beside.config.get("extra_ids", 125)))
+    pieces = [*names(frame), *pipeline.byte_characters()]
+    backend = pipeline.byte_tokens({piece: i for i, piece in enumerate(pieces)})
+    return pipeline.finish(backend, frame, rising=True), frame
+
+
+def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
+    vocab = _json(path)
+    if not vocab or not all(isinstance(i, int) for i in vocab.values()):
+        raise ValueError(f"{path} must map every piece to its id, a whole number")
+    merges = _merges(merges_path, vocab)
+    marked = sum(piece.endswith("</w>") for piece in vocab) > len(vocab) / 10
+    roles = _roles(beside, None, set(vocab))
+    around: tuple[tuple[str, ...], ...] = ((), (), ())
+    if marked:
+        _expect(path, beside, ("OpenAIGPT",))
+        lowercase = not any(p != p.lower() for p in vocab)
+        backend = pipeline.marked_bpe(
+            vocab, merges, roles.get("unk"), end_of_word="</w>", lowercase=lowercase
+        )
+    else:
+        _expect(path, beside, _GPT2_LIKE)
+        if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
+            raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
+        backend = pipeline.byte_bpe(vocab, merges)
+        space = bool(beside.config.get("add_prefix_space", False))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=True)
+        if {"<s>", "</s>", "<mask>"} <= set(vocab):  # RoBERTa, BART
+            around = (("<s>",), ("</s>", "</s>"), ("</s>",))
+    frame = _frame(path, roles, beside, backend, around)
+    return _complete(path, backend, frame, beside), frame
+
+
+def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Read a SentencePiece file, with what the code of its family does besides."""
+    try:
+        model = sentencepiece.parse(path.read_bytes())
+        family = families.family_of(
+            model, _class_of(beside.config), str(beside.model.get("model_type"))
+        )
+        model = families.renumbered(family, model)
+        backend = pipeline.sentence_piece(model, families.rules(family, beside.config))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
+    frame = families.frame_of(family, model, beside.config)
+    added = {token.content for token in beside.added.values()}
+    for name in names(frame):
+        if backend.token_to_id(name) is None and name not in added and name not in family.new:
+            raise ValueError(
+                f"{path}: the vocabulary lacks {name!r}, which this kind of model needs"
+            )
+    return _complete(path, backend, frame, beside), frame
+
+
+def _complete(path: Path, backend: Tokenizer, frame: Frame, beside: _Folder) -> Tokenizer:
+    """Add what other files add to a vocabulary, then the frame."""
+    for i, token in sorted(beside.added.items()):
+        backend.add_tokens([token])
+        if (found := backend.token_to_id(token.content)) != i:
+            raise ValueError(
+                f"{path}: {token.content!r} should have the id {i}, but would have {found}"
+            )
+    return pipeline.finish(backend, frame)
+
+
+def _said(beside: _Folder, backend: Tokenizer) -> Frame | None:
+    """Return the frame that Unmask itself has written."""
+    written = beside.config.get("unmask")
+    if not isinstance(written, dict) or "frame" not in written:
+        return None
+    where = f"{beside.path / 'tokenizer_config.json'}: unmask.frame"
+    frame = from_dict(Frame, written["frame"], where)
+    for name in (*names(frame), *sentinels(frame)):
+        if backend.token_to_id(name) is None:
+            raise ValueError(f"{where} names {name!r}, which tokenizer.json does not have")
+    return frame
+
+
+def _roles(beside: _Folder, backend: Tokenizer | None, special: set[str]) -> dict[str, str]:
+    """Name the token of each role: as declared, otherwise by the usual names among `special`."""
+    known = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
+    known = known | {token.content for token in beside.added.values()}
+    found: dict[str, str] = {}
+    for role, usual in _USUAL.items():
+        if role in beside.roles:
+            name = beside.roles[role]
+            if name is not None and name in known:
+                found[role] = name
+        elif name := next((n for n in usual if n in special), None):
+            found[role] = name
+    return found
+
+
+def _frame(
+    path: Path,
+    roles: Mapping[str, str],
+    beside: _Folder,
+    backend: Tokenizer,
+    around: tuple[tuple[str, ...], ...],
+) -> Frame:
+    """Put the roles together; `around` is what stands before, between and after texts."""
+    before, between, after = around
+    if not roles:
+        raise ValueError(
+            f"{path}: no special tokens are known; "
+            "tokenizer_config.json must name them (pad_token, eos_token, ...)"
+        )
+    end = roles.get("eos") or roles.get("sep")
+    # Padding is never read, so that any token does where a model has none of its own, as GPT-2.
+    pad = roles.get("pad") or end or next(iter(roles.values()))
+    start = _decoder_start(beside, backend) or roles.get("bos") or roles.get("cls")
+    if (
+        start is None
+    ):  # T5 begins with padding; a decoder without a token for it, with what ends the text before
+        start = pad if after or end is None else end
+    vocab = backend.get_vocab(with_added_tokens=True)
+    n_sentinels = 0
+    while f"<extra_id_{n_sentinels}>" in vocab:
+        n_sentinels += 1
+    return Frame(
+        pad=pad,
+        start=start,
+        end=end,
+        mask=roles.get("mask"),
+        unknown=roles.get("unk"),
+        before=before,
+        between=between,
+        after=after,
+        n_sentinels=n_sentinels,
+    )
+
+
+def _decoder_start(beside: _Folder, backend: Tokenizer) -> str | None:
+    i = beside.model.get("decoder_start_token_id")
+    return backend.id_to_token(i) if isinstance(i, int) and i >= 0 else None
+
+
+def _surroundings(path: Path, backend: Tokenizer) -> tuple[tuple[str, ...], ...]:
+    """Find what a pipeline puts before, between and after texts, by trying it."""
+    probe = next(
+        (t for t in ("a", "1", ".", "the") if backend.encode(t, add_special_tokens=False).ids), None
+    )
+    if probe is None:
+        raise ValueError(f"{path}: even 'a' and '1' have no tokens")
+    one, two = backend.encode(probe), backend.encode(probe, probe)
+    before, after = _outside(one.tokens, one.sequence_ids, 0, 0)
+    start, end = _outside(two.tokens, two.sequence_ids, 0, 1)
+    if (before, after) != (start, end):
+        raise ValueError(f"{path}: other special tokens stand around one text than around two")
+    last = len(two.sequence_ids) - 1 - two.sequence_ids[::-1].index(0)
+    return before, tuple(two.tokens[last + 1 : two.sequence_ids.index(1)]), after
+
+
+def _outside(
+    tokens: list[str], sequence: list[int | None], first: int, last: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    end = len(sequence) - sequence[::-1].index(last)
+    return tuple(tokens[: sequence.index(first)]), tuple(tokens[end:])
+
+
+def _merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Read merges.txt: two pieces a line, the first merge first."""
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(
+                f"{path}:{number}: a line must be two pieces with a space between, got {line!r}"
+            )
+        for piece in (*pair, "".join(pair)):
+            if piece not in vocab:
+                raise ValueError(f"{path}:{number}: {piece!r} is not in vocab.json")
+        merges.append((pair[0], pair[1]))
+    # What is neither one symbol nor made by a merge can only be a special token: many of them show
+    # a lost end.
+    made = {left + right for left, right in merges}
+    unmade = sum(len(p.removesuffix("</w>")) > 1 and p not in made for p in vocab)
+    if unmade > max(1000, len(vocab) // 50):
+        raise ValueError(
+            f"{path} seems to lack its end: {unmade} pieces of vocab.json are made by no line"
+        )
+    return merges
+
+
+def _beside(folder: Path) -> _Folder:
+    config = _optional(folder / "tokenizer_config.json")
+    declared = _optional(folder / "special_tokens_map.json") | config
+    roles: dict[str, str | None] = {}
+    for role in _USUAL:
+        if (key := f"{role}_token") in declared:
+            roles[role] = _name(folder, key, declared[key])
+    added = {
+        i: AddedToken(name, normalized=False)
+        for name, i in _optional(folder / "added_tokens.json").items()
+    }
+    for i, token in (config.get("added_tokens_decoder") or {}).items():
+        if not str(i).isdecimal() or not isinstance(token, dict) or "content" not in token:
+            raise ValueError(
+                f"{folder / 'tokenizer_config.json'}: added_tokens_decoder must map ids to tokens"
+            )
+        flags = {
+            k: bool(token.get(k))
+            for k in ("single_word", "lstrip", "rstrip", "normalized", "special")
+        }
+        added[int(i)] = AddedToken(token["content"], **flags)
+    return _Folder(folder, config, roles, added, _optional(folder / "config.json"))
+
+
+def _name(folder: Path, key: str, value: Any) -> str | None:
+    """Return a token that is written as its name, or as a table with its `content`."""
+    name = value.get("content") if isinstance(value, dict) else value
+    if name is not None and not isinstance(name, str):
+        raise ValueError(
+            f"{folder / 'tokenizer_config.json'}: {key} must be a token, got {value!r}"
+        )
+    return name
+
+
+def _expect(path: Path, beside: _Folder, known: tuple[str, ...]) -> None:
+    """Refuse a folder that names a class of tokenizers which reads such a file otherwise."""
+    if _class_of(beside.config) not in (*known, ""):
+        raise ValueError(
+            f"{path}: a {beside.config['tokenizer_class']} does more than this file says; "
+            "save it with transformers as tokenizer.json first"
+        )
+
+
+def _class_of(config: Mapping[str, Any]) -> str:
+    """Return the tokenizer's class in transformers in short ("Bert"), "" for a general one."""
+    name = str(config.get("tokenizer_class") or "")
+    short = name.removesuffix("Fast").removesuffix("Tokenizer")
+    return "" if short in ("PreTrained", "TokenizersBackend") else short
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return _json(path) if path.is_file() else {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error

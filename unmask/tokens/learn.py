@@ -1,0 +1,309 @@
+"""Learn a vocabulary from texts: count words, then merge (WordPiece, BPE) or prune (Unigram).
+
+The `tokenizers` library does the merging. What it merges is counted here, because its own count is
+kept in a hash table with another order in each process, and numbers the forms of characters (##a,
+a</w>) by it: ties, and with them ids and sometimes pieces, would differ from run to run. Memory is
+bounded by the number of different words, not by the text.
+"""
+
+import json
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import assert_never
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from unmask.tokens import pipeline, unigram
+from unmask.tokens.vocabulary import (
+    BPE,
+    ByteBPE,
+    Bytes,
+    Characters,
+    Frame,
+    TokenizerSpec,
+    Unigram,
+    WordPiece,
+    names,
+)
+
+N_WORDS = 2**22
+"""When more different words than this are counted, the rarest are forgotten."""
+N_FED = 2**26
+"""Counts are scaled down so that they add up to about this many words at most: no tie of theirs
+matters then."""
+LONGEST_WORD = 256
+"""Longer words are cut before pieces are learned from them."""
+COVERAGE = 0.9999
+"""The most frequent characters that make up this share of the text are pieces of their own; others
+are unknown."""
+
+_log = logging.getLogger(__name__)
+_N_CHUNKS = 2**20
+_CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
+
+
+def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
+    """Learn the pipeline of `spec`, special tokens included.
+
+    Raises:
+        ValueError: the size is too small for the special tokens and the single characters, or there
+            is no text.
+    """
+    kind, frame = spec.vocabulary, spec.frame
+    special = names(frame)
+    if isinstance(kind, Bytes):
+        learned = pipeline.byte_tokens(_numbered(special, pipeline.byte_characters()))
+        return pipeline.finish(learned, frame, rising=True)
+    if isinstance(kind, ByteBPE):
+        learned = _byte_bpe(kind, special, texts)
+    elif frame.unknown is None:
+        raise ValueError(
+            f"{type(kind).__name__} needs a token for what it does not know: frame.unknown"
+        )
+    elif isinstance(kind, WordPiece):
+        learned = _word_piece(kind, special, frame.unknown, texts)
+    elif isinstance(kind, BPE):
+        learned = _bpe(kind, special, frame.unknown, texts)
+    elif isinstance(kind, Unigram):
+        learned = _unigram(kind, special, frame, texts)
+    elif isinstance(kind, Characters):
+        learned = _characters(kind, special, frame.unknown, texts)
+    else:
+        assert_never(kind)
+    reached, size = learned.get_vocab_size(), kind.size
+    if reached < size:
+        _log.warning(
+            "the text has only enough for a vocabulary of %d, %d were asked for", reached, size
+        )
+    return pipeline.finish(learned, frame)
+
+
+def merges(
+    words: Mapping[str, int],
+    symbols: list[str],
+    n_merges: int,
+    *,
+    prefix: str = "",
+    suffix: str = "",
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Merge the most frequent pair of neighbors within words, again and again.
+
+    Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
+    arXiv:1508.07909, algorithm 1, which leaves ties open. Among pairs that are equally frequent the
+    first is the one whose left part is first in `symbols`, then the one whose right part is; what
+    was merged comes after all symbols, in the order of merging. A pair must occur twice.
+
+    Args:
+        words: how often each word occurs.
+        symbols: the single characters, with `prefix` where they continue a word, with `suffix`
+            where they end one.
+        n_merges: at most.
+        prefix: written before what continues a word (WordPiece: ##).
+        suffix: written after what ends a word (GPT: </w>).
+
+    Returns:
+        the pieces made, and the merges that made them, in order.
+    """
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(symbols) + n_merges,
+        min_frequency=2,
+        special_tokens=symbols,  # numbered in this order, not in that of a hash table
+        show_progress=False,
+        continuing_subword_prefix=prefix,
+        end_of_word_suffix=suffix,
+    )
+    trained.train_from_iterator(_repeated(words), trainer)
+    model = json.loads(trained.to_str())["model"]
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)[len(symbols) :]
+    return pieces, [(left, right) for left, right in model["merges"]]
+
+
+def _word_piece(
+    kind: WordPiece, special: tuple[str, ...], unknown: str, texts: Iterable[str]
+) -> Tokenizer:
+    def build(vocab: dict[str, int]) -> Tokenizer:
+        return pipeline.word_piece(vocab, unknown, lowercase=kind.lowercase)
+
+    words, letters = _covered(_count(texts, build({unknown: 0}), special))
+    symbols = _symbols(words, letters, prefix="##")
+    n_merges = _room(kind.size, special, symbols)
+    pieces, _ = merges(words, symbols, n_merges, prefix="##")
+    return build(_numbered(special, [*sorted(symbols), *pieces]))
+
+
+def _bpe(kind: BPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
+    def build(vocab: dict[str, int], made: list[tuple[str, str]]) -> Tokenizer:
+        return pipeline.marked_bpe(
+            vocab,
+            made,
+            unknown,
+            end_of_word=kind.end_of_word,
+            lowercase=kind.lowercase,
+            apart=kind.apart,
+        )
+
+    words, letters = _covered(_count(texts, build({unknown: 0}, []), special))
+    suffix = "" if kind.apart else kind.end_of_word
+    symbols = _symbols(words, letters, suffix=suffix)
+    pieces, made = merges(words, symbols, _room(kind.size, special, symbols), suffix=suffix)
+    return build(_numbered(special, [*sorted(symbols), *pieces]), made)
+
+
+def _byte_bpe(kind: ByteBPE, special: tuple[str, ...], texts: Iterable[str]) -> Tokenizer:
+    alphabet = sorted(pipeline.byte_characters())
+    n_merges = _room(kind.size, special, alphabet)
+    shell = pipeline.byte_bpe(_numbered((), alphabet), [])
+    words = _count(texts, shell, special, chunks=_CHUNK_WITH_SPACE.findall)
+    pieces, made = merges(words, _symbols(words, alphabet), n_merges)
+    return pipeline.byte_bpe(_numbered(special, [*alphabet, *pieces]), made)
+
+
+def _unigram(
+    kind: Unigram, special: tuple[str, ...], frame: Frame, texts: Iterable[str]
+) -> Tokenizer:
+    unknown = special.index(frame.unknown or "")
+    shell = pipeline.unigram([(name, 0.0) for name in special], unknown)
+    words, letters = _covered(_count(texts, shell, special))
+    _room(kind.size, special, letters)
+    pieces = unigram.learn(words, kind.size - len(special))
+    return pipeline.unigram([*((name, 0.0) for name in special), *pieces], unknown)
+
+
+def _characters(
+    kind: Characters, special: tuple[str, ...], unknown: str, texts: Iterable[str]
+) -> Tokenizer:
+    frequency = Counter[str]()
+    for text in texts:
+        pipeline.check_unicode(text)
+        frequency.update(text)
+    if not frequency:
+        raise ValueError("there is no text to learn a vocabulary from")
+    room = _room(kind.size, special, [])
+    kept = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
+    return pipeline.characters(_numbered(special, sorted(kept)), unknown)
+
+
+def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:
+    """Number the special tokens, then the pieces."""
+    every = [*special, *pieces]
+    if both := set(special).intersection(every[len(special) :]):
+        raise ValueError(f"{min(both)!r} cannot be a special token: it is a character of the text")
+    return {piece: i for i, piece in enumerate(every)}
+
+
+def _room(size: int, special: tuple[str, ...], symbols: list[str]) -> int:
+    """Return how many ids are left beside the special tokens and single characters."""
+    least = len(special) + len(symbols)
+    if size < least or size == len(special):
+        raise ValueError(
+            f"a vocabulary of {size} is too small: {len(special)} special tokens and "
+            f"{len(symbols)} single characters must be in it; "
+            f"ask for {max(least, len(special) + 1)} or more"
+        )
+    return size - least
+
+
+def _count(
+    texts: Iterable[str],
+    shell: Tokenizer,
+    special: tuple[str, ...],
+    chunks: Callable[[str], list[str]] = str.split,
+) -> dict[str, int]:
+    """Count the words of texts as the pipeline `shell` cuts them, but those with a special name.
+
+    Texts are cut at spaces first, and what stands between is counted, so that the pipeline sees
+    each only once.
+    """
+    seen, words = Counter[str](), Counter[str]()
+    for text in texts:
+        pipeline.check_unicode(text)
+        seen.update(chunks(text))
+        if len(seen) > _N_CHUNKS:
+            _split(seen, shell, words)
+    _split(seen, shell, words)
+    # A piece is a part of a word: so none is called as a special token is.
+    named = [word for word in words if any(name in word for name in special)]
+    for word in named:
+        del words[word]
+    if not words:
+        raise ValueError("there is no text to learn a vocabulary from")
+    return words
+
+
+def _split(seen: Counter[str], shell: Tokenizer, words: Counter[str]) -> None:
+    """Add the words of the chunks `seen` to `words`; both stay small."""
+    normalizer, splitter = shell.normalizer, shell.pre_tokenizer
+    for chunk, count in seen.items():
+        text = chunk if normalizer is None else normalizer.normalize_str(chunk)
+        for word, _ in splitter.pre_tokenize_str(text):
+            for i in range(0, len(word), LONGEST_WORD):
+                words[word[i : i + LONGEST_WORD]] += count
+    seen.clear()
+    least = 1
+    while len(words) > N_WORDS:
+        for word in [w for w, count in words.items() if count <= least]:
+            del words[word]
+        least *= 2
+
+
+def _covered(words: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
+    """Keep the characters that make up most of the text, and the words made of them."""
+    code, _, _, count = _laid_out(words)
+    letters, place = np.unique(code, return_inverse=True)
+    frequency = np.bincount(place, count)
+    rising = np.lexsort((letters, frequency))
+    rare = np.cumsum(frequency[rising]) <= (1 - COVERAGE) * frequency.sum()
+    out = {chr(c) for c in letters[rising[rare]]}
+    kept = words if not out else {w: n for w, n in words.items() if out.isdisjoint(w)}
+    return dict(kept), sorted({chr(c) for c in letters} - out)
+
+
+def _symbols(
+    words: Mapping[str, int], letters: list[str], *, prefix: str = "", suffix: str = ""
+) -> list[str]:
+    """List the letters, bare and as they stand in words (##a, a</w>), leftmost in words first.
+
+    So ties between pairs go to the one further to the left, on average over all words.
+    """
+    code, place, left, count = _laid_out(words)
+    known, letter = np.unique(code, return_inverse=True)
+    form = 4 * letter + 2 * (place > 0) * bool(prefix) + (left == 1) * bool(suffix)
+    total, moment = np.bincount(form, count), np.bincount(form, count * place)
+    mean: dict[str, float] = dict.fromkeys(letters, math.inf)
+    for i in np.flatnonzero(total).tolist():
+        symbol = chr(known[i // 4])
+        mean[prefix * (i // 2 % 2) + symbol + suffix * (i % 2)] = moment[i] / total[i]
+    return sorted(mean, key=lambda symbol: (mean[symbol], symbol))
+
+
+def _laid_out(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    """Give of every character of every word: code, place, how many are left, how often."""
+    code = np.frombuffer("".join(words).encode("utf-32-le"), "<u4")
+    lengths = np.array([len(word) for word in words])
+    count = np.repeat(np.array([*words.values()], np.float64), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(code))
+    return code, np.repeat(lengths, lengths) - left, left, count
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """Write every word as often as it counts, with spaces between: the library counts again."""
+    share = max(1, -(-sum(words.values()) // N_FED))
+    batch: list[str] = []
+    room = 2**16
+    for word, count in words.items():
+        count //= share
+        while count > 0:
+            times = min(count, max(1, room // (len(word) + 1)))
+            batch.append((word + " ") * times)
+            count -= times
+            room -= times * (len(word) + 1)
+            if room <= len(word):
+                yield "".join(batch)
+                batch, room = [], 2**16
+    yield "".join(batch)

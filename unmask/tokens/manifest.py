@@ -1,0 +1,151 @@
+"""What a folder of shards says of itself, and whether its files are as it says."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from unmask.config import from_dict, to_dict
+from unmask.files import sha256
+
+FORMAT = 1
+"""Version of the layout of the folder."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was written."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """What is in a shard, and what it was made from."""
+
+    tokens: File
+    marks: File
+    documents: File
+    n_tokens: int
+    n_documents: int
+    n_bytes: int
+    """Bytes of UTF-8 of its documents."""
+    n_read: int
+    """Documents read from the source up to its last one, from the very first on, empty ones too."""
+    source: str
+    """SHA-256 of the texts of all those."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What `shards.json` says."""
+
+    format: int = FORMAT
+    tokenizer: str
+    """SHA-256 of the files of the tokenizer."""
+    vocab_size: int
+    dtype: Literal["uint16", "uint32"]
+    shard_tokens: int
+    n_tokens: int = 0
+    n_documents: int = 0
+    n_bytes: int = 0
+    n_skipped: int = 0
+    """Documents without any token."""
+    source: str = ""
+    """SHA-256 of the texts of all documents."""
+    made_from: str = ""
+    """What the documents were made from, in the caller's words."""
+    shards: tuple[Shard, ...] = ()
+
+
+def totals(shards: Iterable[Shard]) -> tuple[int, int, int]:
+    """Sum the tokens, documents and bytes."""
+    counts = [(shard.n_tokens, shard.n_documents, shard.n_bytes) for shard in shards]
+    tokens, documents, size = (sum(column) for column in zip(*counts, strict=True))
+    return tokens, documents, size
+
+
+def path_of(folder: Path, index: int, kind: str) -> Path:
+    """Name a file of a shard."""
+    return folder / f"{index:05d}.{kind}"
+
+
+def as_json(manifest: Manifest) -> str:
+    """Write a manifest as JSON."""
+    return json.dumps(to_dict(manifest), indent=1) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ValueError: it is not one, is of another version, or disagrees with itself.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
+    if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path} is of format {data['format']!r}; this version reads format {FORMAT}"
+        )
+    manifest = from_dict(Manifest, data, str(path))
+    width = np.dtype(manifest.dtype).itemsize
+    n_read = 0
+    for index, shard in enumerate(manifest.shards):
+        sizes = (shard.tokens.size, shard.marks.size, shard.documents.size)
+        right = (width * shard.n_tokens, shard.n_tokens, 8 * (shard.n_documents + 1))
+        if sizes != right or shard.n_documents < 1 or shard.n_read < n_read + shard.n_documents:
+            raise ValueError(f"{path} is damaged: the sizes and counts of shard {index} disagree")
+        n_read = shard.n_read
+    return manifest
+
+
+def check_shard(folder: Path, index: int, shard: Shard, *, verify: bool) -> None:
+    """Compare a shard's files with what was written: their sizes, and with `verify` their contents.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is another one.
+    """
+    for kind, file in (
+        ("tokens", shard.tokens),
+        ("marks", shard.marks),
+        ("documents", shard.documents),
+    ):
+        path = path_of(folder, index, kind)
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is missing")
+        if (size := path.stat().st_size) != file.size:
+            raise ValueError(
+                f"{path} is truncated or damaged: it has {size} bytes, expected {file.size}"
+            )
+        if verify and (found := sha256(path)) != file.sha256:
+            raise ValueError(f"{path} is damaged: its SHA-256 is {found}, expected {file.sha256}")
+
+
+def check_tokenizer(folder: Path, manifest: Manifest) -> None:
+    """Compare the tokenizer in the folder with the one that made the tokens.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    path = folder / "tokenizer"
+    if (found := hash_of(path)) != manifest.tokenizer:
+        raise ValueError(
+            f"{path} is not the tokenizer that made the tokens: the SHA-256 of its files is "
+            f"{found}, expected {manifest.tokenizer}"
+        )
+
+
+def hash_of(folder: Path) -> str:
+    """Hash the names and contents of a folder's files, but for hidden ones."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("[!.]*")):
+        digest.update(f"{sha256(path)} {path.name}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,296 @@
+"""Vocabularies put to work: each kind as a pipeline of the `tokenizers` library.
+
+A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) and decoder.
+`finish` adds what a frame
+says: the special tokens, and where they stand around a text.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from unmask.tokens import sentencepiece
+from unmask.tokens.vocabulary import Frame, names, sentinels
+
+SPACE = "▁"
+"""SentencePiece writes a space so."""
+_WORD_WITH_SPACE = r" ?\S+|\s"
+"""Words of byte and character vocabularies: a space belongs to the word that follows, as in
+GPT-2."""
+
+
+def word_piece(
+    vocab: Mapping[str, int],
+    unknown: str,
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
+) -> Tokenizer:
+    """Build BERT's: punctuation marks are words; lowering letters takes their accents too."""
+    backend = Tokenizer(
+        models.WordPiece(dict(vocab), unk_token=unknown, max_input_chars_per_word=100)
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=chinese,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return backend
+
+
+def byte_bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokenizer:
+    """Build GPT-2's: bytes are written as printable characters, words keep the space before."""
+    backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def marked_bpe(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    unknown: str | None,
+    *,
+    end_of_word: str,
+    lowercase: bool,
+    apart: bool = False,
+) -> Tokenizer:
+    """Build the original GPT's: the last piece of a word carries `end_of_word`, or apart is it."""
+    suffix = "" if apart else end_of_word
+    backend = Tokenizer(
+        models.BPE(dict(vocab), list(merges), unk_token=unknown, end_of_word_suffix=suffix)
+    )
+    bert = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=not apart, strip_accents=None, lowercase=lowercase
+    )
+    if apart:
+        mark = normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), end_of_word)
+        backend.normalizer = normalizers.Sequence([bert, mark])
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        backend.normalizer = bert
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=end_of_word)
+    return backend
+
+
+def unigram(pieces: Sequence[tuple[str, float]], unknown: int) -> Tokenizer:
+    """Build one for pieces learned here, with what SentencePiece calls nmt_nfkc."""
+    backend = Tokenizer(models.Unigram(list(pieces), unk_id=unknown, byte_fallback=False))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), *_single_spaces()]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=SPACE, prepend_scheme="always", split=True
+    )
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    return backend
+
+
+def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
+    """Build ByT5's: every byte is a token; `vocab` has them as `byte_characters` writes them."""
+    backend = Tokenizer(models.BPE(dict(vocab), []))
+    words = pre_tokenizers.Split(Regex(_WORD_WITH_SPACE), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
+    """Build one whose tokens are characters."""
+    backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_WITH_SPACE), "isolated")
+    backend.decoder = decoders.Fuse()
+    return backend
+
+
+def sentence_piece(
+    model: sentencepiece.Model, first: Sequence[normalizers.Normalizer] = ()
+) -> Tokenizer:
+    """Build what a SentencePiece file says; `first` is done to a text before.
+
+    Raises:
+        ValueError: it asks for something that the `tokenizers` library cannot do.
+    """
+    if not model.escape_whitespaces or model.whitespace_as_suffix:
+        raise ValueError(
+            "it writes spaces otherwise than as ▁ before words, which is not supported"
+        )
+    if model.algorithm == "word":
+        raise ValueError("its pieces are whole words (model_type WORD), which is not supported")
+    backend = _sentence_piece_model(model)
+    rules = _single_spaces() if model.remove_extra_whitespaces else []
+    if model.charsmap:
+        rules = [_precompiled(model.charsmap), *rules]
+    rules = [*first, *rules]
+    atoms = [p.text for p in model.pieces if p.type == sentencepiece.USER_DEFINED]
+    splits = _splits(model)
+    if atoms:  # they are found after normalizing, so that writing spaces must come later still
+        scheme = "first" if model.add_dummy_prefix else "never"
+        spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+        splits = [spaces, *splits]
+    else:
+        dummy = [normalizers.Prepend(SPACE)] if model.add_dummy_prefix else []
+        rules = [*rules, *dummy, normalizers.Replace(" ", SPACE)]
+    if rules:
+        backend.normalizer = normalizers.Sequence(rules)
+    if splits:
+        backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    strip = [decoders.Strip(" ", 1, 0)] if model.add_dummy_prefix else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    backend.add_tokens([AddedToken(atom, normalized=True) for atom in atoms])
+    never = (sentencepiece.CONTROL, sentencepiece.UNUSED)
+    backend.add_special_tokens(
+        [
+            AddedToken(p.text, special=True, normalized=False)
+            for p in model.pieces
+            if p.type in never
+        ]
+    )
+    return backend
+
+
+def _splits(model: sentencepiece.Model) -> list[pre_tokenizers.PreTokenizer]:
+    """Cut before spaces, unless a piece goes on after one: it is faster, and shows the words."""
+    normal = [p.text for p in model.pieces if p.type == sentencepiece.NORMAL]
+    if any(SPACE in text.lstrip(SPACE) for text in normal):
+        return []
+    return [pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+|{SPACE}+"), "isolated")]
+
+
+def finish(backend: Tokenizer, frame: Frame, *, rising: bool = False) -> Tokenizer:
+    """Make a frame's tokens special, with new ids if they have none, and put them around texts.
+
+    Args:
+        backend: changed, and returned.
+        frame: which tokens, and where.
+        rising: give sentinels that are new rising ids (ByT5); otherwise the first gets the highest
+            id (T5).
+    """
+    marks = sentinels(frame)
+    wanted = [*names(frame), *(marks if rising else marks[::-1])]
+    known = backend.get_vocab(with_added_tokens=True)
+    wanted.sort(key=lambda name: known.get(name, len(known)))  # stable: new ones stay in order
+    # A mask typed in a text takes the place of a word together with the space before it, where
+    # spaces are tokens.
+    spaced = not isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    backend.add_special_tokens(
+        [
+            AddedToken(name, special=True, normalized=False, lstrip=spaced and name == frame.mask)
+            for name in wanted
+        ]
+    )
+    surround(backend, frame)
+    return backend
+
+
+def surround(backend: Tokenizer, frame: Frame) -> None:
+    """Set the post-processor that puts the frame's tokens around one text, and around two."""
+    second = 1 if has_segments(frame) else 0
+    used = dict.fromkeys((*frame.before, *frame.between, *frame.after))
+    ids = [(name, backend.token_to_id(name)) for name in used]
+    pair = (
+        *frame.before,
+        "$A",
+        *frame.between,
+        f"$B:{second}",
+        *(f"{x}:{second}" for x in frame.after),
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*frame.before, "$A", *frame.after], pair=list(pair), special_tokens=ids
+    )
+
+
+def has_segments(frame: Frame) -> bool:
+    """Say whether this frame's models number two texts, as BERT: if one mark parts them."""
+    return bool(frame.before) and len(frame.between) == 1 and frame.between == frame.after
+
+
+def check_unicode(text: str) -> None:
+    """Refuse what is no Unicode text.
+
+    Raises:
+        ValueError: the text holds half of a surrogate pair.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"character {error.start} of the text is {text[error.start]!a}, "
+            "half of a surrogate pair, which is no Unicode text"
+        ) from None
+
+
+def byte_characters() -> list[str]:
+    """Give the character that GPT-2 writes for each of the 256 bytes.
+
+    A byte that is a printable Latin-1 character is that character; the others follow from U+0100 in
+    their order.
+    """
+    shown = [33 <= b <= 126 or 161 <= b <= 172 or b >= 174 for b in range(256)]
+    hidden = iter(range(256, 512))
+    return [chr(b) if shown[b] else chr(next(hidden)) for b in range(256)]
+
+
+def _single_spaces() -> list[normalizers.Normalizer]:
+    """SentencePiece's remove_extra_whitespaces; its rules have made all white space spaces."""
+    return [
+        normalizers.Replace(Regex(" {2,}"), " "),
+        normalizers.Replace(Regex(r"\A +| +\z"), ""),
+    ]
+
+
+def _precompiled(charsmap: bytes) -> normalizers.Normalizer:
+    try:
+        return normalizers.Precompiled(charsmap)
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"its normalization rules cannot be read ({error})") from error
+
+
+def _sentence_piece_model(model: sentencepiece.Model) -> Tokenizer:
+    if model.algorithm == "unigram":
+        pieces = [(p.text, p.score) for p in model.pieces]
+        return Tokenizer(
+            models.Unigram(pieces, unk_id=model.unknown, byte_fallback=model.byte_fallback)
+        )
+    vocab = {p.text: i for i, p in enumerate(model.pieces)}
+    merges = _merges(model) if model.algorithm == "bpe" else []
+    return Tokenizer(
+        models.BPE(
+            vocab,
+            merges,
+            unk_token=model.pieces[model.unknown].text,
+            fuse_unk=True,
+            byte_fallback=model.byte_fallback,
+        )
+    )
+
+
+def _merges(model: sentencepiece.Model) -> list[tuple[str, str]]:
+    """Find the merges of a SentencePiece BPE, which keeps only what they made, best first."""
+    normal = {p.text: p.score for p in model.pieces if p.type == sentencepiece.NORMAL}
+    found: list[tuple[float, int, int, str, str]] = []
+    for order, (text, score) in enumerate(normal.items()):
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in normal and right in normal:
+                found.append((-score, order, cut, left, right))
+    return [(left, right) for *_, left, right in sorted(found)]

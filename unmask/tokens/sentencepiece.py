@@ -1,0 +1,156 @@
+"""Read SentencePiece's .model files: a small reader of the protocol-buffer message they hold.
+
+The fields are those of `sentencepiece_model.proto` of the SentencePiece project (Kudo and
+Richardson 2018, arXiv:1808.06226). Only what tokenizing needs is read; unknown fields are skipped.
+Nothing in a file is run, and no length in it is believed beyond the file's own end.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+"""Types of a piece."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_ALGORITHMS: dict[int, Literal["unigram", "bpe", "word", "char"]] = {
+    1: "unigram", 2: "bpe", 3: "word", 4: "char",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One entry of the vocabulary; its id is its place."""
+
+    text: str
+    score: float
+    type: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What a .model file says."""
+
+    pieces: tuple[Piece, ...]
+    algorithm: Literal["unigram", "bpe", "word", "char"]
+    charsmap: bytes
+    """The compiled normalization rules; empty: none."""
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
+    whitespace_as_suffix: bool
+    byte_fallback: bool
+    unknown: int
+    begin: int | None
+    """Ids of <unk>, <s>, </s> and <pad>; None where the vocabulary has none."""
+    end: int | None
+    pad: int | None
+
+
+def parse(data: bytes) -> Model:
+    """Read the bytes of a .model file.
+
+    Raises:
+        ValueError: the bytes are no SentencePiece model, or only the beginning of one.
+    """
+    pieces: list[Piece] = []
+    trainer: dict[int, int | bytes] = {}
+    normalizer: dict[int, int | bytes] | None = None
+    for field, value in _fields(data):
+        if field == 1:
+            pieces.append(_piece(_message(value, "pieces")))
+        elif field == 2:
+            trainer = dict(_fields(_message(value, "trainer_spec")))
+        elif field == 3:
+            normalizer = dict(_fields(_message(value, "normalizer_spec")))
+    if not pieces:
+        raise ValueError("it holds no pieces")
+    if normalizer is None:
+        raise ValueError("it ends before normalizer_spec")
+    algorithm = _ALGORITHMS.get(_number(trainer, 3, 1))
+    if algorithm is None:
+        raise ValueError(f"trainer_spec.model_type is {_number(trainer, 3, 1)}, known are 1 to 4")
+    charsmap = normalizer.get(2, b"")
+    control = {p.text: i for i, p in enumerate(pieces) if p.type == CONTROL}
+    unknown = [i for i, p in enumerate(pieces) if p.type == UNKNOWN]
+    if len(unknown) != 1:
+        raise ValueError(f"{len(unknown)} pieces are of the type UNKNOWN, one is needed")
+    return Model(
+        pieces=tuple(pieces),
+        algorithm=algorithm,
+        charsmap=_message(charsmap, "precompiled_charsmap"),
+        add_dummy_prefix=bool(_number(normalizer, 3, 1)),
+        remove_extra_whitespaces=bool(_number(normalizer, 4, 1)),
+        escape_whitespaces=bool(_number(normalizer, 5, 1)),
+        whitespace_as_suffix=bool(_number(trainer, 24, 0)),
+        byte_fallback=bool(_number(trainer, 35, 0)),
+        unknown=unknown[0],
+        begin=control.get(_text(trainer, 46, "<s>")),
+        end=control.get(_text(trainer, 47, "</s>")),
+        pad=control.get(_text(trainer, 48, "<pad>")),
+    )
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Give the (number, value) pairs of one message; fixed-width numbers as their raw bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        field, wire = tag >> 3, tag & 7
+        if field == 0:
+            raise ValueError(f"byte {at}: a field has the number 0")
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield field, value
+            continue
+        if wire == _BYTES:
+            length, at = _varint(data, at)
+        elif wire in (_FIXED32, _FIXED64):
+            length = 4 if wire == _FIXED32 else 8
+        else:
+            raise ValueError(f"byte {at}: wire type {wire} is not used in such files")
+        if at + length > len(data):
+            raise ValueError(
+                f"it is cut off: {length} bytes are announced at byte {at}, {len(data) - at} follow"
+            )
+        yield field, data[at : at + length]
+        at += length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for i in range(10):
+        if at + i >= len(data):
+            raise ValueError(f"it is cut off within the number at byte {at}")
+        byte = data[at + i]
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    raise ValueError(f"byte {at}: a number is longer than ten bytes")
+
+
+def _piece(data: bytes) -> Piece:
+    fields = dict(_fields(data))
+    score = _message(fields.get(2, b"\0\0\0\0"), "score")
+    if len(score) != 4:
+        raise ValueError("the score of a piece is not a 32-bit number")
+    return Piece(_text(fields, 1, ""), struct.unpack("<f", score)[0], _number(fields, 3, NORMAL))
+
+
+def _message(value: int | bytes, name: str) -> bytes:
+    if isinstance(value, int):
+        raise ValueError(f"{name} is a number, not a message")
+    return value
+
+
+def _number(fields: dict[int, int | bytes], field: int, default: int) -> int:
+    value = fields.get(field, default)
+    if not isinstance(value, int):
+        raise ValueError(f"field {field} is not a number")
+    return value
+
+
+def _text(fields: dict[int, int | bytes], field: int, default: str) -> str:
+    value = fields.get(field)
+    return default if value is None else _message(value, f"field {field}").decode("utf-8")

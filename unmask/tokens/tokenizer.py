@@ -1,0 +1,364 @@
+"""Text <-> ids, special tokens, words and sentences of each token; learn a vocabulary.
+
+Encoding is done by pipelines of the `tokenizers` library. What is added here: which special tokens
+stand where (`Special`), that a text can never write one by itself, and what begins at each token
+(`Tokens.marks`).
+"""
+
+import copy
+import json
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+import tokenizers
+
+from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
+from unmask.config import to_dict
+from unmask.files import write_whole
+from unmask.text.sentences import sentences
+from unmask.tokens import learn as learning
+from unmask.tokens import pipeline
+from unmask.tokens.files import read
+from unmask.tokens.vocabulary import (
+    BERT,
+    BPE,
+    GPT2,
+    ROBERTA,
+    T5,
+    ByteBPE,
+    Bytes,
+    Characters,
+    Frame,
+    Special,
+    TokenizerSpec,
+    Unigram,
+    Vocabulary,
+    WordPiece,
+    names,
+    sentinels,
+)
+
+__all__ = [
+    "BERT", "BPE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters", "Frame", "Special",
+    "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "learn",
+]  # fmt: skip
+
+
+class Tokenizer:
+    """Text <-> ids.
+
+    A special token that is typed in a text is text: `encode("[MASK]")` gives the pieces of those
+    six characters, so that no corpus can put special tokens into training. `encode(text,
+    special=True)` takes them as what they name.
+    """
+
+    special: Special
+    """The ids that objectives and collation must know."""
+    frame: Frame
+    """The same by name."""
+    size: int
+    """Number of ids: one more than the highest."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, frame: Frame) -> None:
+        """Wrap a pipeline whose vocabulary has all special tokens of `frame`.
+
+        Raises:
+            ValueError: it has not.
+        """
+        backend.no_truncation()
+        backend.no_padding()
+        self.frame = frame
+        self.special = _special(backend, frame)
+        self.size = self.special.size
+        self._backend = backend
+        state = json.loads(backend.to_str())
+        self._plain = _plain(backend, state, self.special)
+        self._typed: tokenizers.Tokenizer | None = None
+        written = _unknown(state["model"])
+        self._forbidden = np.zeros(self.size, bool)
+        self._forbidden[[i for i in self.special.ids if backend.id_to_token(i) != written]] = True
+        decoder = json.dumps(state["decoder"], ensure_ascii=False)
+        self._bytes = _byte_of_character() if '"ByteLevel"' in decoder else None
+        # In SentencePiece's way of writing, a piece that begins with a space begins a word.
+        self._begins_word = self._spaced_pieces() if pipeline.SPACE in decoder else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy by the saved form: the library's own copies take typed special tokens as such."""
+        return _restore, (self._backend.to_str(), self.frame)
+
+    def encode(self, text: str, *, special: bool = False) -> Tokens:
+        """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
+
+        Args:
+            text: whatever its length; the ids are those that the reference library gives for the
+                whole of it.
+            special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what they name,
+                not text.
+
+        Raises:
+            ValueError: the text holds half of a surrogate pair, hence is no Unicode.
+        """
+        return self.encode_batch([text], special=special)[0]
+
+    def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
+        """Do as `encode` for many texts at once, on all cores."""
+        encodings = self._encodings(texts, special=special)
+        return [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
+
+    def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
+        """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
+
+        Raises:
+            ValueError: an id is negative.
+        """
+        return self._backend.decode(_checked(ids), skip_special_tokens=skip_special)
+
+    def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        r"""Write each id for a person's eyes: spaces as spaces, bytes as text.
+
+        Bytes that are no whole character are written as \xe2, an id above the vocabulary as
+        <50300>; what continues a word in BERT's way keeps its ##, and what ends one in the original
+        GPT's way its </w>.
+        """
+        return [self._piece(i) for i in _checked(ids)]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
+        return self._encodings([text], special=False)[0].offsets
+
+    def save(self, folder: Path, *, length: int | None = None) -> None:
+        """Write tokenizer.json and tokenizer_config.json; transformers.AutoTokenizer opens them.
+
+        Args:
+            folder: made if it is not there.
+            length: the longest row that the model reads, for `model_max_length`.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        state = json.loads(self._backend.to_str())
+        template = state["post_processor"]
+        if (
+            template and "special_tokens" in template
+        ):  # written in any order, so that files would differ
+            template["special_tokens"] = dict(sorted(template["special_tokens"].items()))
+        config = _config(self.frame) | ({} if length is None else {"model_max_length": length})
+        write_whole(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False))
+        write_whole(
+            folder / "tokenizer_config.json",
+            json.dumps(config, ensure_ascii=False, indent=2) + "\n",
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read a tokenizer from a folder in the Hugging Face layout.
+
+        It is read from the first of these that is there: tokenizer.json; vocab.txt (BERT);
+        vocab.json and merges.txt (GPT-2, RoBERTa, GPT); a SentencePiece file (spiece.model,
+        tokenizer.model, ...). tokenizer_config.json, special_tokens_map.json, added_tokens.json and
+        config.json beside it say the roles of special tokens.
+
+        Raises:
+            FileNotFoundError: none of these is there.
+            ValueError: a file is damaged, or does not say what must be known.
+        """
+        return cls(*read(Path(folder)))
+
+    def _encodings(self, texts: Sequence[str], *, special: bool) -> list[tokenizers.Encoding]:
+        for text in texts:
+            pipeline.check_unicode(text)
+        backend = self._plain
+        if special:
+            if self._typed is None:
+                self._typed = copy.deepcopy(self._backend)
+                self._typed.encode_special_tokens = False
+            backend = self._typed
+        return backend.encode_batch(list(texts), add_special_tokens=False)
+
+    def _tokens(self, text: str, encoding: tokenizers.Encoding, special: bool) -> Tokens:
+        ids = np.array(encoding.ids, np.int64)
+        if not special and self._forbidden[ids].any():
+            name = self._backend.id_to_token(int(ids[self._forbidden[ids]][0]))
+            raise ValueError(
+                f"the text holds {name!r}, which this tokenizer can write only as the special token"
+            )
+        if not len(ids):
+            return Tokens(ids, np.zeros(0, np.uint8))
+        if self._begins_word is None:
+            marks = np.diff(np.array(encoding.word_ids, np.int64), prepend=-1) != 0
+        else:
+            marks = self._begins_word[ids]
+        ends = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))[1::2]
+        return Tokens(ids, _marks(text, marks.astype(np.uint8) * WORD, np.maximum.accumulate(ends)))
+
+    def _piece(self, i: int) -> str:
+        token = self._backend.id_to_token(i)
+        if token is None:
+            return f"<{i}>"
+        if i in self.special.ids:
+            return token
+        if self._bytes is not None and all(c in self._bytes for c in token):
+            return bytes(self._bytes[c] for c in token).decode("utf-8", "backslashreplace")
+        return token if self._begins_word is None else token.replace(pipeline.SPACE, " ")
+
+    def _spaced_pieces(self) -> np.ndarray:
+        begins = np.zeros(self.size, bool)
+        for token, i in self._backend.get_vocab(with_added_tokens=True).items():
+            begins[i] = token.startswith(pipeline.SPACE)
+        begins[self._forbidden] = True  # special tokens, but not the unknown, which is any text
+        return begins
+
+
+def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
+    """Learn a tokenizer from texts, read once; the same texts give the same one.
+
+    Where the texts are too few for the size asked, the vocabulary is smaller (`Tokenizer.size`),
+    and a warning is logged.
+
+    Raises:
+        ValueError: the size is too small for the special tokens and the single characters, or there
+            is no text.
+    """
+    return Tokenizer(learning.backend(spec, texts), spec.frame)
+
+
+def _restore(state: str, frame: Frame) -> Tokenizer:
+    return Tokenizer(tokenizers.Tokenizer.from_str(state), frame)
+
+
+def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
+    def one(name: str) -> int:
+        found = backend.token_to_id(name)
+        if found is None:
+            raise ValueError(f"the vocabulary lacks the special token {name!r}")
+        return found
+
+    def some(named: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(one(name) for name in named)
+
+    marks = some(sentinels(frame))
+    roles = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
+    roles.update(marks, some(names(frame)))
+    vocab = backend.get_vocab(with_added_tokens=True)
+    return Special(
+        size=max(vocab.values()) + 1,
+        pad=one(frame.pad),
+        start=one(frame.start),
+        end=None if frame.end is None else one(frame.end),
+        mask=None if frame.mask is None else one(frame.mask),
+        unknown=None if frame.unknown is None else one(frame.unknown),
+        before=some(frame.before),
+        between=some(frame.between),
+        after=some(frame.after),
+        sentinels=marks,
+        ids=frozenset(roles),
+    )
+
+
+def _plain(
+    backend: tokenizers.Tokenizer, state: dict[str, Any], special: Special
+) -> tokenizers.Tokenizer:
+    """Return a pipeline that reads typed special tokens as text.
+
+    It is the same one, unless its model knows their names. The library can leave special tokens of
+    a text to the model (`encode_special_tokens`). But a unigram model knows "</s>" as a piece like
+    any other, and a good one. There the copy that encodes has other names for them, with a space at
+    the end: no word ends so.
+    """
+    backend.encode_special_tokens = True
+    named = {backend.id_to_token(i): i for i in special.ids}
+    reachable = state["model"].get("type") == "Unigram" or any(
+        i in backend.encode(around.format(name), add_special_tokens=False).ids
+        for name, i in named.items()
+        if name != _unknown(state["model"])
+        for around in ("{}", "a {} a", "a{}a")
+    )
+    if not reachable:
+        return backend
+    model, other = state["model"], {name: f"{name} " for name in named}
+    vocab = model["vocab"]
+    if isinstance(vocab, list):
+        vocab = [[other.get(piece, piece), score] for piece, score in vocab]
+    else:
+        vocab = {other.get(piece, piece): i for piece, i in vocab.items()}
+    model = model | {"vocab": vocab}
+    if model.get("unk_token") in other:
+        model["unk_token"] = other[model["unk_token"]]
+    if "merges" in model:
+        merges = [m for m in model["merges"] if not {*m, "".join(m)} & set(other)]
+        model = model | {"merges": merges}
+    added = [t | {"content": other.get(t["content"], t["content"])} for t in state["added_tokens"]]
+    renamed = state | {"model": model, "added_tokens": added, "post_processor": None}
+    copied = tokenizers.Tokenizer.from_str(json.dumps(renamed))
+    copied.encode_special_tokens = True
+    return copied
+
+
+def _unknown(model: dict[str, Any]) -> str | None:
+    """Return the token that a model writes for what it does not know."""
+    if model.get("unk_id") is not None:
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
+
+
+def _marks(text: str, marks: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Add to word marks where sentences and paragraphs begin; `ends` is where each token ends.
+
+    What begins at a character begins at the token that holds it, and is the beginning of a word
+    too, even within what the tokenizer takes for one word. Spaces before a text are part of its
+    first paragraph.
+    """
+    begins: dict[int, list[int]] = {SENTENCE: [], PARAGRAPH: []}
+    at = 0
+    for paragraph in text.split("\n"):
+        if paragraph and not paragraph.isspace():
+            starts = [at + start for start, _ in sentences(paragraph)]
+            begins[SENTENCE] += starts
+            begins[PARAGRAPH] += starts[:1]
+        at += len(paragraph) + 1
+    for kind, characters in begins.items():
+        tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
+        marks[tokens[tokens < len(ends)]] |= kind | WORD
+    marks[0] = WORD | SENTENCE | PARAGRAPH
+    return marks
+
+
+def _config(frame: Frame) -> dict[str, Any]:
+    segments = pipeline.has_segments(frame)
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": [
+            "input_ids", *(["token_type_ids"] if segments else []), "attention_mask",
+        ],
+        "pad_token": frame.pad,
+    }  # fmt: skip
+    if frame.unknown is not None:
+        config["unk_token"] = frame.unknown
+    if frame.mask is not None:
+        config["mask_token"] = frame.mask
+    if frame.before and frame.mask is not None:
+        config["cls_token"] = frame.before[0]
+    if (not segments and frame.start != frame.pad) or frame.start == frame.end:
+        config["bos_token"] = frame.start
+    if frame.end is not None:
+        if frame.before and frame.mask is not None:
+            config["sep_token"] = frame.end
+        if not segments:
+            config["eos_token"] = frame.end
+    if frame.n_sentinels:
+        config["extra_special_tokens"] = list(sentinels(frame))
+    return config | {"unmask": {"frame": to_dict(frame)}}
+
+
+def _checked(ids: Iterable[SupportsIndex]) -> list[int]:
+    checked = [operator.index(i) for i in ids]
+    if wrong := [i for i in checked if i < 0]:
+        raise ValueError(f"an id must not be negative, got {wrong[0]}")
+    return checked
+
+
+def _byte_of_character() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(pipeline.byte_characters())}

@@ -1,0 +1,131 @@
+"""What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Special:
+    """What objectives and collation must know of a vocabulary: its size, its special ids."""
+
+    size: int
+    """Number of ids."""
+    pad: int
+    start: int
+    """What a decoder reads first (T5: pad, GPT-2: <|endoftext|>, BERT: [CLS])."""
+    end: int | None
+    """What ends a text (</s>, <|endoftext|>, [SEP])."""
+    mask: int | None = None
+    unknown: int | None = None
+    before: tuple[int, ...] = ()
+    """Around one text: before + a + after. Around two: before + a + between + b + after."""
+    between: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    sentinels: tuple[int, ...] = ()
+    """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
+    ids: frozenset[int] = frozenset()
+    """All special ids: never hidden, never drawn at random."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The special tokens of a family, by name; part of a card. `Special` is the same by id."""
+
+    pad: str
+    start: str
+    end: str | None = None
+    mask: str | None = None
+    unknown: str | None = None
+    before: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    n_sentinels: int = 0
+
+
+BERT = Frame(
+    pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
+    before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
+)  # fmt: skip
+ROBERTA = Frame(
+    pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
+    before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
+)  # fmt: skip
+GPT2 = Frame(
+    pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
+)
+T5 = Frame(
+    pad="<pad>", start="<pad>", end="</s>", unknown="<unk>",
+    between=("</s>",), after=("</s>",), n_sentinels=100,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WordPiece:
+    """Words cut greedily into the longest known pieces; what continues a word is ##so (BERT)."""
+
+    size: int = 30_522
+    lowercase: bool = True
+
+
+@dataclass(frozen=True)
+class ByteBPE:
+    """Byte pairs merged within words; any text can be written and read back exactly (GPT-2)."""
+
+    size: int = 50_257
+
+
+@dataclass(frozen=True, kw_only=True)
+class BPE:
+    """Character pairs merged within words, whose end is marked (the original GPT)."""
+
+    size: int = 40_478
+    end_of_word: str = "</w>"
+    lowercase: bool = False
+    apart: bool = False
+    """The mark is a symbol of its own, merged like any other (Sennrich et al. 2016, algorithm 1),
+    words are what stands between spaces. Otherwise it is a part of the last character, and
+    punctuation is split off (GPT)."""
+
+
+@dataclass(frozen=True)
+class Unigram:
+    """The most probable cut into pieces, which hold the spaces too (SentencePiece, T5)."""
+
+    size: int = 32_000
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """One token a byte of UTF-8; nothing is learned (ByT5)."""
+
+
+@dataclass(frozen=True)
+class Characters:
+    """One token a character; the `size` most frequent ones of the text."""
+
+    size: int = 1_000
+
+
+Vocabulary = WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters
+
+
+def names(frame: Frame) -> tuple[str, ...]:
+    """List a frame's special tokens, each once, padding first, without the sentinels."""
+    roles = (frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
+    rare = (frame.end, frame.unknown, frame.mask)
+    return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
+
+
+def sentinels(frame: Frame) -> tuple[str, ...]:
+    """List a frame's sentinels, that of the first gap first (Raffel et al. 2020, section 3.1.4)."""
+    return tuple(f"<extra_id_{i}>" for i in range(frame.n_sentinels))
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """A tokenizer before it is learned.
+
+    A vocabulary's `size` counts all ids but those of the frame's sentinels, which come on top.
+    """
+
+    vocabulary: Vocabulary
+    frame: Frame
