@@ -29,7 +29,15 @@ from unmask.batch import PARAGRAPH, SENTENCE, Tokens
 from unmask.text.corpus import Document
 from unmask.tokens import rows, shards, workers
 from unmask.tokens.shards import Shards, write
-from unmask.tokens.tokenizer import T5, Bytes, Tokenizer, TokenizerSpec, learn
+from unmask.tokens.tokenizer import (
+    GPT2,
+    T5,
+    ByteBPE,
+    Bytes,
+    Tokenizer,
+    TokenizerSpec,
+    learn,
+)
 from unmask.tokens.workers import encoded, id_type
 
 UNITS = ("document", "paragraph", "sentence")
@@ -852,3 +860,14 @@ def test_a_copied_folder_opens(tmp_path: Path) -> None:
     shutil.copytree(found.folder, tmp_path / "copy")
     copied = Shards.open(tmp_path / "copy", verify=True)
     assert copied.text(0, 9).ids.tolist() == found.text(0, 9).ids.tolist()
+
+
+def test_a_document_ends_with_the_end_token_where_no_frame_puts_it(tmp_path: Path) -> None:
+    texts = ["one text", "", "another\none"]
+    gpt2 = learn(TokenizerSpec(ByteBPE(300), GPT2), texts)
+    written = write(documents(texts), gpt2, tmp_path / "gpt2")
+    pieces = [written.text(int(a), int(b)).ids.tolist() for a, b in written.documents]
+    assert [p[-1] for p in pieces] == [gpt2.special.end] * 2
+    assert [gpt2.decode(p) for p in pieces] == ["one text", "another\none"]
+    t5 = write(documents(texts), tokenizer(), tmp_path / "t5")
+    assert t5.tokenizer.special.end not in t5.text(0, t5.n_tokens).ids

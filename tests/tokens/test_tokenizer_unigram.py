@@ -96,9 +96,9 @@ def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], 
 
 
 def test_frequent_words_are_pieces():
-    pieces = [piece for piece, _ in learn(counted(story()), 120)]
+    pieces = [piece for piece, _ in learn(counted(story()), 60)]
     assert {"▁the", "▁king", "▁old", "▁silver"} <= set(pieces)
-    assert len(pieces) == 120
+    assert len(pieces) == 60
 
 
 def bits(pieces: list[tuple[str, float]], text: str) -> float:
@@ -132,13 +132,13 @@ def test_digamma_is_scipys():
     from scipy.special import digamma
 
     x = np.geomspace(0.5, 1e9, 200)
-    np.testing.assert_allclose(unigram._digamma(x), digamma(x), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(unigram._digamma(x), digamma(x), rtol=0, atol=1e-8)
 
 
 def test_long_words_are_cut_and_only_the_most_frequent_read(monkeypatch: pytest.MonkeyPatch):
     pieces = dict(learn({"▁" + "ab" * 500: 3}, 10))
     assert max(map(len, pieces)) <= unigram.LONGEST_PIECE
-    monkeypatch.setattr(unigram, "N_CHARACTERS", 10)
+    monkeypatch.setattr(unigram, "N_CHARACTERS", 8)
     pieces = dict(learn({"▁ab": 9, "▁abab": 5, "▁zz": 2}, 10))
     assert "z" not in pieces
 

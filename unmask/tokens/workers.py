@@ -23,7 +23,8 @@ from typing import IO, Literal
 
 import numpy as np
 
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.batch import Tokens
+from unmask.tokens.tokenizer import Special, Tokenizer
 
 CHUNK_BYTES = 2**20
 """A worker is given about this much text at once; twice as many chunks as workers are in memory."""
@@ -98,12 +99,25 @@ def _stored(n_ids: int) -> np.dtype:
     return np.dtype(id_type(n_ids)).newbyteorder("<")
 
 
+def ended(text: Tokens, special: Special) -> Tokens:
+    """Put the token that ends a text after a document, where no frame does: GPT-2 learns from it to end one.
+
+    Radford et al. 2019 do not say; their released models were trained so, and write it.
+    """
+    if special.end is None or special.end in special.after or not len(text):
+        return text
+    return Tokens(
+        np.concatenate((text.ids, [special.end])), np.concatenate((text.marks, [0])).astype(np.uint8)
+    )
+
+
 def _encode(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[bytes]:
     """Give three arrays as bytes: lengths, ids, marks. Or two parts: which text is refused, why."""
     try:
         tokens = tokenizer.encode_batch([text.decode() for text in texts])
     except ValueError:
         return _refused(tokenizer, texts)
+    tokens = [ended(t, tokenizer.special) for t in tokens]
     lengths = np.array([len(t) for t in tokens], "<i8")
     ids = np.concatenate([t.ids for t in tokens])
     marks = np.concatenate([t.marks for t in tokens])

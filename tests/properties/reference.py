@@ -1,0 +1,75 @@
+"""Tiny random models of the reference library, a few shapes a family, for the properties parity and round trip."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+V = 99
+
+
+def _fill(model: Any) -> Any:
+    """Give every weight a size at which differences show."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+        else:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+    return model.eval()
+
+
+def bert(kind: str = "BertForPreTraining", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 64, "max_position_embeddings": 40,
+    }  # fmt: skip
+    return _fill(getattr(hf, kind)(hf.BertConfig(**(sizes | changes))))
+
+
+def gpt2(kind: str = "GPT2LMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, kind)(hf.GPT2Config(**(sizes | changes))))
+
+
+def t5(kind: str = "T5ForConditionalGeneration", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 3, "num_heads": 4,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+        "decoder_start_token_id": 0,
+    }  # fmt: skip
+    model = getattr(hf, kind)(hf.T5Config(**(sizes | changes)))
+    if changes.get("tie_word_embeddings") is False:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+    return _fill(model)
+
+
+SHAPES: dict[str, Callable[[], Any]] = {
+    "bert": bert,
+    "bert, relu, one layer, wide heads": lambda: bert(
+        num_hidden_layers=1, num_attention_heads=2, hidden_act="relu", hidden_size=48
+    ),
+    "bert, tanh gelu, four segments": lambda: bert(hidden_act="gelu_new", type_vocab_size=4),
+    "bert, masked LM only": lambda: bert("BertForMaskedLM"),
+    "gpt2": gpt2,
+    "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),
+    "t5": t5,
+    "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),
+}
+
+
+def saved(model: Any, folder: Path) -> Path:
+    """Save a reference model as its library does."""
+    model.save_pretrained(folder)
+    return folder

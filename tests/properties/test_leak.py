@@ -1,0 +1,110 @@
+"""Leak: by gradients, an output depends on exactly the inputs that visibility allows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from unmask.batch import Batch, Visibility
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.published.card import resized
+from unmask.published.catalogue import MODELS
+
+T, S = 9, 6
+FAMILIES = {card.family: card for card in MODELS.values()}
+"""One card a family: sizes do not change who sees whom."""
+
+
+def tiny(a: Architecture) -> Architecture:
+    return replace(a, d_model=16, n_heads=2, d_ff=16, n_layers=4, head_width=None)
+
+
+def build(family: str):
+    card = FAMILIES[family]
+    a = resized(card.architecture, 50)
+    if isinstance(a, EncoderDecoderArchitecture):
+        a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
+    else:
+        a = tiny(a)
+    model = replace(card, architecture=a).build().eval()
+    torch.manual_seed(0)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    return model
+
+
+def depends(model, batch: Batch, on: str = "inputs") -> Tensor:
+    """Say which of the tokens read move each output. The table is shared, so the call with the right ids is taken."""
+    wanted = getattr(batch, on)
+    seen: list[Tensor] = []
+
+    def keep(module, inputs, output):
+        if inputs[0] is wanted:
+            output = output.detach().requires_grad_(True)
+            seen.append(output)
+        return output
+
+    hook = model.backbone.table.register_forward_hook(keep)
+    out = model.hidden(batch)
+    hook.remove()
+    direction = torch.randn(out.shape[-1])
+    rows = [
+        torch.autograd.grad((out[0, i] * direction).sum(), seen[0], retain_graph=True)[0][0]
+        for i in range(out.shape[1])
+    ]
+    return torch.stack(rows).abs().sum(-1) > 1e-12
+
+
+PLACE = torch.arange(T)
+PERMUTED = torch.randperm(T, generator=torch.Generator().manual_seed(1))
+PREFIX = (PLACE - 3).clamp(min=0)
+DOCUMENT = torch.tensor([0] * 4 + [1] * 5)
+PADDED = torch.tensor([0] * 6 + [-1] * 3)
+
+
+def before(rank: Tensor) -> Tensor:
+    return rank[None, :] <= rank[:, None]
+
+
+def same(document: Tensor) -> Tensor:
+    return document[None, :] == document[:, None]
+
+
+CASES = {
+    "everyone": (Visibility(), torch.ones(T, T, dtype=torch.bool)),
+    "causal": (Visibility(causal=True), before(PLACE)),
+    "prefix": (Visibility(rank=PREFIX[None]), before(PREFIX)),
+    "permuted": (Visibility(rank=PERMUTED[None]), before(PERMUTED)),
+    "packed": (Visibility(document=DOCUMENT[None]), same(DOCUMENT)),
+    "packed and causal": (
+        Visibility(causal=True, document=DOCUMENT[None]),
+        before(PLACE) & same(DOCUMENT),
+    ),
+    "padded": (Visibility(document=PADDED[None]), same(PADDED)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_output_depends_on_exactly_what_is_visible(family: str, case: str) -> None:
+    model, (visibility, visible) = build(family), CASES[case]
+    torch.manual_seed(1)
+    batch = Batch(inputs=torch.randint(0, 50, (1, T)), visibility=visibility)
+    if isinstance(model.architecture, EncoderDecoderArchitecture):
+        batch = replace(batch, source=torch.randint(0, 50, (1, S)))
+    assert torch.equal(depends(model, batch), visible)
+
+
+@pytest.mark.parametrize("family", [f for f, c in FAMILIES.items() if c.labels is None])
+def test_a_decoder_reads_the_source_of_its_own_document_only(family: str) -> None:
+    model = build(family)
+    torch.manual_seed(1)
+    there = torch.tensor([0, 0, 0, 1, 1, -1])
+    batch = Batch(
+        inputs=torch.randint(0, 50, (1, T)),
+        visibility=Visibility(causal=True, document=DOCUMENT[None]),
+        source=torch.randint(0, 50, (1, S)),
+        source_visibility=Visibility(document=there[None]),
+    )
+    assert torch.equal(depends(model, batch, "source"), DOCUMENT[:, None] == there[None, :])

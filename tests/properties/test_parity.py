@@ -1,0 +1,119 @@
+"""Parity: a tiny random model gives the reference library's hidden states, scores and loss."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference import SHAPES, V, bert, gpt2, saved
+
+from unmask.batch import IGNORE, Batch, Visibility
+from unmask.checkpoints.huggingface import open_folder
+
+TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor, where: torch.Tensor | None = None) -> None:
+    scale = max(1.0, float(theirs.abs().max()))
+    difference = (ours - theirs).abs()
+    assert float((difference if where is None else difference[where]).max()) < TOLERANCE * scale
+
+
+def texts(seed: int, b: int, t: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(5, V, (b, t)))
+
+
+def documents(lengths: list[int], t: int) -> torch.Tensor:
+    return torch.where(torch.arange(t)[None] < torch.tensor(lengths)[:, None], 0, -1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path: Path) -> None:
+    reference = SHAPES[shape]()
+    ours = open_folder(saved(reference, tmp_path)).model
+    b, t, s, lengths = 3, 17, 12, [17, 9, 1]
+    ids, document = texts(1, b, t), documents(lengths, t)
+    real = document >= 0
+    targets = torch.where(real & (texts(2, b, t) % 3 == 0), texts(3, b, t), IGNORE)
+    targets[0, 0] = 7
+    asked = (targets.flatten() != IGNORE).nonzero()[:, 0]
+    kind = type(reference).__name__
+    more: dict[str, torch.Tensor] = {}
+    theirs: dict[str, torch.Tensor] = {}
+    if kind.startswith("T5"):
+        source, there = texts(4, b, s), documents([12, 5, 3], s)
+        more = {"source": source, "source_visibility": Visibility(document=there)}
+        theirs = {"input_ids": source, "attention_mask": (there >= 0).long(), "decoder_input_ids": ids}
+        real = torch.ones_like(real)
+        visibility = Visibility(causal=True)
+    else:
+        theirs = {"input_ids": ids, "attention_mask": real.long()}
+        visibility = Visibility(document=document, causal=kind.startswith("GPT2"))
+    if kind.startswith("Bert"):
+        segments = texts(5, b, t) % reference.config.type_vocab_size
+        more["segments"], theirs["token_type_ids"] = segments, segments
+    batch = Batch(inputs=ids, visibility=visibility, targets=targets, asked=asked, **more)
+    prediction = ours(batch, scores=True)
+    hidden = ours.hidden(batch)
+
+    out = reference(**theirs, output_hidden_states=True)
+    states = out.decoder_hidden_states if kind.startswith("T5") else out.hidden_states
+    logits = out.prediction_logits if kind == "BertForPreTraining" else out.logits
+    close(hidden, states[-1], real)
+    (term,) = prediction.terms
+    close(prediction.scores[term], logits.flatten(0, 1)[asked])
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    close(prediction.terms[term].loss, expected)
+    assert int(prediction.terms[term].right) == int(
+        (logits.flatten(0, 1)[asked].argmax(-1) == targets.flatten()[asked]).sum()
+    )
+
+
+@torch.no_grad()
+def test_next_sentence_scores_equal_the_reference(tmp_path: Path) -> None:
+    reference = bert()
+    ours = open_folder(saved(reference, tmp_path)).model
+    ids, labels = texts(1, 3, 9), torch.tensor([0, 1, 1])
+    out = reference(input_ids=ids, labels=None)
+    prediction = ours(Batch(inputs=ids, labels=labels), scores=True)
+    close(prediction.scores["next_sentence"], out.seq_relationship_logits)
+    expected = torch.nn.functional.cross_entropy(out.seq_relationship_logits, labels)
+    close(prediction.terms["next_sentence"].loss, expected)
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2ForSequenceClassification"])
+@torch.no_grad()
+def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: Path) -> None:
+    reference = (bert if kind.startswith("Bert") else gpt2)(kind, num_labels=3)
+    ours = open_folder(saved(reference, tmp_path)).model
+    t, lengths = 9, [9, 4, 1]
+    document = documents(lengths, t)
+    ids = torch.where(document >= 0, texts(1, 3, t), 0)
+    batch = Batch(
+        inputs=ids,
+        visibility=Visibility(document=document, causal=kind.startswith("GPT2")),
+        last=torch.tensor(lengths) - 1,
+        labels=torch.tensor([0, 2, 1]),
+    )
+    out = reference(input_ids=ids, attention_mask=(document >= 0).long())
+    close(ours(batch, scores=True).scores["label"], out.logits)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith("t5")])
+@torch.no_grad()
+def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> None:
+    reference = SHAPES[shape]()
+    ours = open_folder(saved(reference, tmp_path)).model
+    first, second = texts(1, 1, 7), texts(2, 1, 10)
+    packed = Batch(
+        inputs=torch.cat((first, second), 1),
+        visibility=Visibility(
+            document=torch.tensor([[0] * 7 + [1] * 10]), causal=shape.startswith("gpt2")
+        ),
+        place=torch.cat((torch.arange(7), torch.arange(10)))[None],
+    )
+    hidden = ours.hidden(packed)
+    for ids, part in ((first, hidden[:, :7]), (second, hidden[:, 7:])):
+        out = reference(input_ids=ids, output_hidden_states=True)
+        close(part, out.hidden_states[-1])

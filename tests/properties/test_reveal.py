@@ -1,0 +1,210 @@
+"""From an example alone the hidden text can be rebuilt, whatever the objective: nothing is lost."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.batch import IGNORE, Example, Tokens
+from unmask.hiding import objectives
+from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
+from unmask.hiding.conceal import Future, InPlace, Sentinels
+from unmask.hiding.objectives import AnyObjective, Hide, Mixture, Pair, Static
+from unmask.tokens.vocabulary import Special
+
+BERT = Special(
+    size=60, pad=0, unknown=1, start=2, end=3, mask=4, before=(2,), between=(3,), after=(3,),
+    ids=frozenset({0, 1, 2, 3, 4}),
+)  # fmt: skip
+ROBERTA = replace(BERT, between=(3, 3))
+T5 = Special(
+    size=60, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
+    sentinels=tuple(range(59, 39, -1)), ids=frozenset({0, 1, 2, *range(40, 60)}),
+)  # fmt: skip
+GPT2 = Special(size=60, pad=59, start=59, end=59, unknown=59, ids=frozenset({59}))
+LLAMA = Special(
+    size=60, pad=1, start=0, end=1, unknown=2, before=(0,), between=(0,), ids=frozenset({0, 1, 2})
+)
+WORDS = st.integers(5, 39)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    objective: AnyObjective
+    special: Special
+    rate: float | None
+    """The share of tokens that is asked of long texts; None: it depends on the text."""
+
+
+CASES = [
+    Case("BERT without pairs", objectives.MASKED, BERT, 0.15),
+    Case("BERT", objectives.BERT, BERT, 0.15),
+    Case("BERT of whole words", objectives.WHOLE_WORD, BERT, 0.15),
+    Case("RoBERTa, static", Static(objectives.MASKED, 10), ROBERTA, 0.15),
+    Case("spans in place", Hide(Spans(0.15, 3.8), InPlace()), BERT, 0.15),
+    Case("pairs in RoBERTa's frame", Pair(Hide(Words(0.2), InPlace())), ROBERTA, 0.2),
+    Case("GPT-2", objectives.GPT, GPT2, 1.0),
+    Case("Llama", objectives.GPT, LLAMA, 1.0),
+    Case("GPT with an end of text", objectives.GPT, T5, 1.0),
+    Case("prefix language model", objectives.PREFIX, GPT2, None),
+    Case("spans of a prefix language model", Hide(Spans(0.5, 3.0), Future()), GPT2, 0.5),
+    Case("T5", objectives.T5, T5, None),
+    Case("T5, half of the tokens", Hide(Spans(0.5, 10.0), Sentinels()), T5, None),
+    Case("T5, single tokens", Hide(Tokenwise(0.3), Sentinels()), T5, None),
+    Case("T5, prefix", Hide(Tail(), Sentinels()), T5, None),
+    Case("UniLM", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
+]
+each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> Tokens:
+    def one() -> Tokens:
+        ids = draw(st.lists(WORDS, min_size=1, max_size=60))
+        marks = draw(st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(ids), max_size=len(ids)))
+        return Tokens(np.array(ids, np.int64), np.array(marks, np.int64))
+
+    return replace(one(), other=one())
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def example(case: Case, text: Tokens, seed: int) -> Example:
+    return case.objective(text, case.special, np.random.default_rng(seed))
+
+
+def shifted(e: Example) -> bool:
+    """Each place reads the token before the one that it is asked for."""
+    return e.source is None and e.rank is not None and not e.blind
+
+
+def reveal(e: Example, special: Special) -> np.ndarray:
+    """The framed text: targets where asked, what is read elsewhere, spans back in their holes."""
+    if e.source is None:
+        read = np.append(e.inputs[1:], IGNORE) if shifted(e) else e.inputs
+        return np.where(e.targets != IGNORE, e.targets, read)
+    spans: dict[int, list[int]] = {}
+    now: list[int] = []
+    for token in e.targets[: len(e.targets) - len(special.after)].tolist():
+        if token in special.sentinels:
+            now = spans.setdefault(token, [])
+        else:
+            now.append(token)
+    whole = [spans[t] if t in special.sentinels else [t] for t in e.source.tolist()]
+    return np.array([t for part in whole for t in part])
+
+
+def contains(text: np.ndarray, part: np.ndarray) -> bool:
+    n = len(part)
+    return any((text[i : i + n] == part).all() for i in range(len(text) - n + 1))
+
+
+@each
+@settings(max_examples=40, deadline=None)
+@given(text=texts(), seed=SEEDS)
+def test_what_is_hidden_can_be_revealed(case, text, seed):
+    e, special = example(case, text, seed), case.special
+    whole = reveal(e, special)
+    if shifted(e):
+        asked_nothing_at_the_end = e.targets[-1] == IGNORE
+        n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
+        assert (whole[:n] == text.ids[:n]).all()
+        assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.after)
+    elif e.source is not None:
+        assert whole.tolist() == [*text.ids, *special.after]
+    elif e.segments is None or not e.segments.any():
+        assert whole.tolist() == [*special.before, *text.ids, *special.after]
+    else:
+        second = int(np.argmax(e.segments))
+        a = whole[len(special.before) : second - len(special.between)]
+        b = whole[second : len(whole) - len(special.after)]
+        frame = (whole[: len(special.before)], whole[second - len(special.between) : second])
+        assert [part.tolist() for part in frame] == [list(special.before), list(special.between)]
+        assert whole[len(whole) - len(special.after) :].tolist() == list(special.after)
+        assert e.label in (0, 1)
+        if e.label:
+            assert contains(text.ids, a)
+            assert contains(text.other.ids, b)
+        else:
+            assert (np.concatenate((a, b)) == text.ids[: len(a) + len(b)]).all()
+
+
+@each
+@settings(max_examples=40, deadline=None)
+@given(text=texts(), seed=SEEDS)
+def test_same_seed_same_example(case, text, seed):
+    a, b = (example(case, text, seed) for _ in "ab")
+    for name, value in vars(a).items():
+        assert np.array_equal(value, getattr(b, name)), name
+
+
+@each
+@settings(max_examples=40, deadline=None)
+@given(text=texts(), seed=SEEDS)
+def test_no_one_sees_the_answer(case, text, seed):
+    e = example(case, text, seed)
+    if e.source is not None:
+        assert e.rank.tolist() == list(range(len(e.inputs)))
+        assert e.inputs[1:].tolist() == e.targets[:-1].tolist()
+        n_hidden = sum(t not in case.special.sentinels for t in e.targets) - len(case.special.after)
+        n_runs = sum(t in case.special.sentinels for t in e.source)
+        nothing = bool((e.targets == IGNORE).all())
+        assert len(e.source) == len(text) + len(case.special.after) - (
+            0 if nothing else n_hidden - n_runs
+        )
+    elif shifted(e):
+        for i in np.flatnonzero(e.targets != IGNORE):
+            # input j holds token j - 1, so place i, asked for token i, may not see beyond itself
+            assert (e.rank[i + 1 :] > e.rank[i]).all()
+    else:
+        masked = e.inputs == case.special.mask
+        assert (e.targets[masked] != IGNORE).all()
+
+
+@each
+@settings(max_examples=40, deadline=None)
+@given(text=texts(), seed=SEEDS)
+def test_special_tokens_are_shown_as_they_are(case, text, seed):
+    e, special = example(case, text, seed), case.special
+    if e.source is None and not shifted(e):
+        frame = set(special.before + special.between + special.after)
+        there = np.isin(e.inputs, list(frame))
+        assert (e.targets[there] == IGNORE).all()
+        assert not np.isin(e.inputs, [special.pad, special.unknown]).any()
+
+
+@each
+@settings(max_examples=40, deadline=None)
+@given(text=texts(), seed=SEEDS)
+def test_an_example_is_as_long_as_foretold(case, text, seed):
+    e = example(case, text, seed)
+    longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
+    assert longest <= case.objective.size(np.array([len(text)]), case.special)[0]
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.rate is not None], ids=lambda c: c.name)
+def test_long_texts_are_asked_at_the_published_rate(case):
+    rng = np.random.default_rng(0)
+    asked = read = 0
+    for seed in range(40):
+        marks = np.where(rng.random(500) < 0.1, 3, rng.random(500) < 0.7)
+        text = Tokens(rng.integers(5, 40, 500), marks.astype(np.int64))
+        text = replace(text, other=Tokens(rng.integers(5, 40, 500), text.marks))
+        e = example(case, text, seed)
+        asked += int((e.targets != IGNORE).sum())
+        read += len(e.targets)
+    assert abs(asked / read - case.rate) < 0.01
+
+
+def test_t5_on_a_long_text_hides_85_of_568_tokens_in_28_spans():
+    special = replace(T5, size=200, sentinels=tuple(range(199, 99, -1)), ids=frozenset({0, 1, 2}))
+    text = Tokens(np.random.default_rng(0).integers(5, 40, 568), np.ones(568, np.int64))
+    e = objectives.T5(text, special, np.random.default_rng(0))
+    sentinels = np.isin(e.targets, special.sentinels)
+    assert (len(e.source), len(e.targets), sentinels.sum()) == (512, 114, 28)
+    assert e.targets[sentinels].tolist() == list(special.sentinels[:28])
+    assert e.source[np.isin(e.source, special.sentinels)].tolist() == list(special.sentinels[:28])

@@ -1,0 +1,172 @@
+"""Round trip: the reference library's tensors -> ours -> theirs, bit for bit; and what we save opens there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from reference import SHAPES, bert, gpt2, saved, t5
+from safetensors.torch import load_file
+
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.heads.labels import Labels
+from unmask.published.catalogue import MODELS
+
+FAMILIES = sorted({card.family for card in MODELS.values()})
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
+    reference = SHAPES[shape]()
+    opened = open_folder(saved(reference, tmp_path / "theirs"))
+    assert opened.missing == ()
+    assert opened.extra == ()
+    write_folder(tmp_path / "back", opened.model, opened.card, None)
+    before = load_file(tmp_path / "theirs" / "model.safetensors")
+    after = load_file(tmp_path / "back" / "model.safetensors")
+    assert sorted(before) == sorted(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+    import transformers as hf
+
+    loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    theirs = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    again = loaded.config.to_dict()
+    ignored = {"transformers_version", "_name_or_path", "dtype", "n_inner", "pad_token_id",
+               "bos_token_id", "eos_token_id", "decoder_start_token_id", "classifier_dropout",
+               "tie_word_embeddings", "initializer_factor"}  # fmt: skip
+    assert {k: v for k, v in theirs.items() if k not in ignored} == {
+        k: again[k] for k in theirs if k not in ignored
+    }
+    assert isinstance(loaded, hf.PreTrainedModel)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(reference.state_dict().values(), loaded.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", [n for n, c in MODELS.items() if c.parameters < 20_000_000])
+def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
+    name: str, tmp_path: Path
+) -> None:
+    import transformers as hf
+
+    card = MODELS[name]
+    model = card.build().initialize(0)
+    write_folder(tmp_path, model, card, None)
+    kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    loaded, said = getattr(hf, kind).from_pretrained(tmp_path, output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    again = open_folder(tmp_path)
+    assert again.card.architecture == card.architecture or card.family == "t5"
+    weights = again.model.weights()
+    assert all(torch.equal(x, weights[n]) for n, x in model.weights().items())
+    assert loaded.num_parameters() == model.parameter_count()
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, t5])
+def test_sharded_weights_open(make, tmp_path: Path) -> None:
+    reference = make()
+    reference.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    opened = open_folder(tmp_path)
+    whole = open_folder(saved(reference, tmp_path / "whole"))
+    assert opened.missing == ()
+    weights = whole.model.weights()
+    assert all(torch.equal(x, weights[n]) for n, x in opened.model.weights().items())
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_pickled_weights_open_through_the_allow_list(legacy: bool, tmp_path: Path) -> None:
+    reference = bert()
+    saved(reference, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = {
+        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+        for k, v in reference.state_dict().items()
+    }
+    torch.save(
+        state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy
+    )
+    opened = open_folder(tmp_path)
+    assert opened.missing == ()
+    assert torch.equal(
+        opened.model.weights()["backbone.tokens.weight"],
+        reference.bert.embeddings.word_embeddings.weight,
+    )
+
+
+class Attack:
+    """What a hostile pickle would carry."""
+
+    ran = False
+
+    def __reduce__(self):
+        return (setattr, (Attack, "ran", True))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(
+    legacy: bool, tmp_path: Path
+) -> None:
+    saved(bert(), tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"x": Attack()}, path, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin: refused"):
+        open_folder(tmp_path)
+    assert not Attack.ran
+
+
+def test_a_base_model_without_heads_opens_and_names_what_is_new(tmp_path: Path) -> None:
+    opened = open_folder(saved(bert("BertModel"), tmp_path))
+    assert opened.model.specs == {}
+    assert opened.extra == ("pooler.dense.weight", "pooler.dense.bias") or set(opened.extra) == {
+        "pooler.dense.weight",
+        "pooler.dense.bias",
+    }
+    labelled = open_folder(tmp_path, heads={"label": Labels(n_labels=3)})
+    assert set(labelled.missing) == {"heads.label.out.weight", "heads.label.out.bias"}
+
+
+def test_extra_heads_are_named(tmp_path: Path) -> None:
+    opened = open_folder(saved(bert(), tmp_path), heads={"label": Labels(n_labels=2)})
+    assert all(name.startswith("cls.") for name in opened.extra)
+    assert len(opened.extra) == 7
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, t5])
+def test_a_truncated_file_is_one_clear_error(make, tmp_path: Path) -> None:
+    saved(make(), tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors: truncated or damaged"):
+        open_folder(tmp_path)
+
+
+def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
+    saved(bert(), tmp_path)
+    theirs = json.loads((tmp_path / "config.json").read_text())
+    for change, message in (
+        ({"model_type": "resnet"}, "model_type 'resnet' is not one of"),
+        ({"hidden_size": 64}, "has shape"),
+        ({"hidden_act": "mish"}, "activation 'mish' is not one of"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"num_hidden_layers": 4}, "the weights lack"),
+        ({"hidden_size": "wide"}, "must be int"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(theirs | change))
+        with pytest.raises(ValueError, match=message):
+            open_folder(tmp_path)
+
+
+def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+    saved(bert(), tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "secret.safetensors")
+    index = {"weight_map": {"x": "../secret.safetensors"}}
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="is not a file of this folder"):
+        open_folder(tmp_path / "model")

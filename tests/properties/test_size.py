@@ -1,0 +1,41 @@
+"""Size: the parameter count on the meta device equals the card's, and the published figures."""
+
+import pytest
+import torch
+
+from unmask.published.catalogue import ALIASES, MODELS, published
+
+PUBLISHED = {
+    # as the reference library counts the bare model, BERT's pooler included
+    "bert-base-uncased": 109_482_240,
+    "bert-large-uncased": 335_141_888,
+    "bert-base-cased": 108_310_272,
+    "bert-base-multilingual-cased": 177_853_440,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
+    with torch.device("meta"):
+        model = MODELS[name].build()
+    assert model.parameter_count() == MODELS[name].parameters
+    if name in PUBLISHED:
+        bare = sum(p.numel() for p in model.backbone.parameters())
+        if "next_sentence" in model.heads:
+            bare += sum(p.numel() for p in model.heads["next_sentence"].dense.parameters())
+        assert bare == PUBLISHED[name]
+
+
+def test_aliases_name_cards_and_a_wrong_name_names_the_nearest() -> None:
+    assert all(published(alias) is MODELS[name] for alias, name in ALIASES.items())
+    with pytest.raises(ValueError, match="did you mean 'bert-mini'"):
+        published("bert-mni")

@@ -1,0 +1,1 @@
+"""Checkpoints: folders that are whole or absent."""

@@ -1,0 +1,291 @@
+"""Read and write folders in the Hugging Face layout: config.json, model.safetensors, the tokenizer's files."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from unmask.checkpoints.tensors import SAFETENSORS, read_json, read_model_tensors, write_tensors
+from unmask.heads.labels import Labels, TokenLabels
+from unmask.heads.language import Language
+from unmask.heads.model import HeadSpec, Model
+from unmask.model.names import Names, Read
+from unmask.published.card import Published, longest, resized
+from unmask.published.catalogue import family
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import Special
+
+HUB = "hf:"
+WANTED_FILES = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A model as a folder holds it."""
+
+    card: Published
+    """The family's card with this folder's architecture and heads."""
+    model: Model
+    tokenizer: Tokenizer | None
+    labels: tuple[str, ...]
+    """Names of the classes, for a model that classifies."""
+    missing: tuple[str, ...]
+    """Weights that the folder does not have: they are freshly initialized."""
+    extra: tuple[str, ...]
+    """Tensors of the folder that this model has no place for."""
+
+
+def locate(name: str | Path) -> Path:
+    """Return the folder of a path, or of `hf:owner/name` on the Hub, fetched first.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or the Hub does not answer.
+    """
+    text = str(name)
+    if not text.startswith(HUB):
+        if not Path(name).is_dir():
+            raise FileNotFoundError(f"{name}: no such folder")
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    owner, _, revision = text.removeprefix(HUB).partition("@")
+    try:
+        found = snapshot_download(
+            owner, revision=revision or None, allow_patterns=list(WANTED_FILES)
+        )
+    except HFValidationError as error:
+        raise ValueError(f"{text}: {str(error).splitlines()[0]}") from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f"{text}: cannot be fetched from the Hub: {why}") from None
+    return Path(found)
+
+
+def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0) -> Opened:
+    """Open a model of any family of the catalogue.
+
+    Args:
+        folder: has config.json and weights; a tokenizer if there is one.
+        heads: what the model shall have; None: what `architectures` in config.json says.
+        seed: fills the weights that the folder does not have.
+
+    Raises:
+        FileNotFoundError: config.json or the weights are missing.
+        ValueError: a file is damaged, the family is unknown, or weights, configuration and tokenizer do not fit.
+    """
+    theirs = read_json(folder / "config.json")
+    card = _card(folder, theirs)
+    state = {_modern(name): x for name, x in read_model_tensors(folder).items()}
+    labels = _label_names(theirs)
+    specs = dict(_heads(card, theirs, labels) if heads is None else heads)
+    specs = _as_tied(specs, card.names, state, card.fields.language(theirs))
+    model, read = _fill(card, specs, state, folder, seed)
+    tokenizer = _tokenizer(folder, model.vocab_size)
+    return Opened(
+        card=replace(card, heads=specs),
+        model=model.eval(),
+        tokenizer=tokenizer,
+        labels=labels if any(isinstance(s, Labels | TokenLabels) for s in specs.values()) else (),
+        missing=read.missing,
+        extra=read.extra,
+    )
+
+
+def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:
+    try:
+        card = family(str(theirs.get("model_type")))
+        architecture = card.fields.read(theirs)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{folder / 'config.json'}: {error}".replace(
+                "config.json: config.json:", "config.json:"
+            )
+        ) from None
+    return replace(
+        card, architecture=architecture, name=str(theirs.get("_name_or_path") or folder.name)
+    )
+
+
+def _modern(name: str) -> str:
+    """Rename what the first releases called gamma and beta."""
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+
+
+def _label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+    table = theirs.get("id2label")
+    if isinstance(table, dict):
+        return tuple(str(table[k]) for k in sorted(table, key=int))
+    return tuple(f"LABEL_{i}" for i in range(int(theirs.get("num_labels") or 2)))
+
+
+def _heads(
+    card: Published, theirs: Mapping[str, Any], labels: tuple[str, ...]
+) -> Mapping[str, HeadSpec]:
+    """Find which heads the configuration's class of theirs has; the card's own where it says none or an unknown one."""
+    wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
+    names = next((k for k, v in card.fields.classes.items() if v == wanted), tuple(card.heads))
+    made: dict[str, HeadSpec] = {}
+    for name in names:
+        if name == "label" and card.labels is not None:
+            made[name] = replace(card.labels, n_labels=len(labels))
+        elif name == "token_label":
+            made[name] = TokenLabels(n_labels=len(labels))
+        else:
+            made[name] = card.heads[name]
+    return made
+
+
+def _as_tied(
+    heads: Mapping[str, HeadSpec],
+    names: Names,
+    state: Mapping[str, Tensor],
+    said: Mapping[str, Any],
+) -> dict[str, HeadSpec]:
+    """Read off the tensors whether the scores have a matrix of their own; configurations are not to be trusted here."""
+    own = names.theirs_of("heads.language.out", state)
+    table = names.theirs_of("backbone.tokens", state)
+    tied = own is None or table is None or torch.equal(own, table)
+    return {
+        name: replace(spec, tied=tied, **said) if isinstance(spec, Language) else spec
+        for name, spec in heads.items()
+    }
+
+
+def _fill(
+    card: Published,
+    heads: Mapping[str, HeadSpec],
+    state: Mapping[str, Tensor],
+    folder: Path,
+    seed: int,
+) -> tuple[Model, Read]:
+    with torch.device("meta"):
+        model = card.build(heads)
+    wanted = {name: p.shape for name, p in model.named_parameters()}
+    try:
+        read = card.names.from_theirs(state, wanted)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+    if any(name.startswith("backbone.") for name in read.missing):
+        lacking = [name for name in read.missing if name.startswith("backbone.")]
+        raise ValueError(
+            f"{folder}: the weights lack {len(lacking)} tensors of the configuration's network: "
+            f"{', '.join(lacking[:3])}"
+        )
+    if read.missing:
+        model = card.build(heads).initialize(seed)
+    tensors = {name: x.to(torch.float32).clone() for name, x in read.tensors.items()}
+    model.load_state_dict(tensors, strict=False, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    return model, read
+
+
+def _tokenizer(folder: Path, rows: int) -> Tokenizer | None:
+    try:
+        tokenizer = Tokenizer.load(folder)
+    except FileNotFoundError:
+        return None
+    check_fit(tokenizer, rows, folder)
+    return tokenizer
+
+
+def check_fit(tokenizer: Tokenizer, rows: int, where: Path | str) -> None:
+    """Refuse a tokenizer that knows more ids than the model has vectors.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if tokenizer.size > rows:
+        raise ValueError(
+            f"{where}: the tokenizer has {tokenizer.size:,} ids, but the model only {rows:,} token vectors"
+        )
+
+
+def write_folder(
+    folder: Path,
+    model: Model,
+    card: Published,
+    tokenizer: Tokenizer | None,
+    labels: Sequence[str] = (),
+    *,
+    problem: str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write config.json, generation_config.json, model.safetensors and the tokenizer's files into `folder`.
+
+    The files are written one after another: the caller makes the folder whole.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    theirs = config_of(model, card, tokenizer, labels, problem)
+    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
+    state = card.names.to_theirs({k: v.to(dtype) for k, v in model.weights().items()})
+    if not model.specs:
+        state = card.names.without_prefix(state)
+    write_tensors(folder / SAFETENSORS, state)
+    if tokenizer is not None:
+        tokenizer.save(folder)
+        if "language" in model.specs and (model.stack.causal):
+            _write_json(folder / "generation_config.json", _special_ids(tokenizer.special, model))
+
+
+def config_of(
+    model: Model,
+    card: Published,
+    tokenizer: Tokenizer | None = None,
+    labels: Sequence[str] = (),
+    problem: str | None = None,
+) -> dict[str, Any]:
+    """Return their config.json of a model of ours.
+
+    Raises:
+        ValueError: their library has no class with just these heads.
+    """
+    heads = tuple(model.specs)
+    classes = card.fields.classes
+    if heads not in classes:
+        known = "; ".join(" + ".join(k) or "none" for k in classes)
+        raise ValueError(
+            f"no class of transformers has the heads {' + '.join(heads)} (known: {known})"
+        )
+    theirs = card.fields.write(resized(model.architecture, model.vocab_size))
+    theirs |= {"model_type": card.fields.model_type, "architectures": [classes[heads]]}
+    language = model.specs.get("language")
+    if isinstance(language, Language):
+        theirs["tie_word_embeddings"] = language.tied
+        if "scaled" in card.fields.language({}):
+            theirs["scale_decoder_outputs"] = language.scaled
+    if labels:
+        theirs["id2label"] = {str(i): name for i, name in enumerate(labels)}
+        theirs["label2id"] = {name: i for i, name in enumerate(labels)}
+    if problem is not None:
+        theirs["problem_type"] = problem
+    if tokenizer is not None:
+        theirs |= _special_ids(tokenizer.special, model)
+    return theirs
+
+
+def _special_ids(special: Special, model: Model) -> dict[str, int]:
+    ids = {"pad_token_id": special.pad}
+    if model.stack.causal:
+        if special.end is not None:
+            ids["eos_token_id"] = special.end
+        if model.stack.cross:
+            ids["decoder_start_token_id"] = special.start
+        else:
+            ids["bos_token_id"] = special.start
+    return ids
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def longest_text(card: Published) -> int | None:
+    """Return how many tokens a text may have for this model; None where there is no such limit."""
+    return longest(card.architecture)

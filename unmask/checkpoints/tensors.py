@@ -1,0 +1,111 @@
+"""Files of tensors: safetensors, and the older pickled files through torch's allow-list reader. Nothing is executed."""
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read one file of tensors.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: the file is truncated, damaged, or holds something else than tensors.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            size = path.stat().st_size
+            raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
+    return _read_pickled(path)
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        why = str(error).split("\n")[0].split("WeightsUnpickler error:")[-1].strip()
+        raise ValueError(
+            f"{path}: refused, since it holds more than tensors, or is damaged ({why[:120]})"
+        ) from None
+    except (RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
+        why = str(error).split("\n")[0]
+        raise ValueError(f"{path}: truncated or damaged: {why[:160]}") from None
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]
+    if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
+        raise ValueError(f"{path}: does not hold a table of tensors by name")
+    return {str(name): tensor for name, tensor in state.items()}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file; the caller makes it whole."""
+    save_file(
+        {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, {"format": "pt"}
+    )
+
+
+def read_model_tensors(folder: Path) -> dict[str, Tensor]:
+    """Read the weights of a folder in the Hugging Face layout: one file or several, safetensors before pickled.
+
+    Raises:
+        FileNotFoundError: the folder has no weights, or an index names a file that is not there.
+        ValueError: a file is damaged, or an index leads out of the folder.
+    """
+    for name in (SAFETENSORS, PICKLED):
+        if (folder / name).is_file():
+            return read_tensors(folder / name)
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return _read_shards(folder, index)
+    raise FileNotFoundError(
+        f"{folder}: no weights (looked for {SAFETENSORS}, {PICKLED} and their .index.json)"
+    )
+
+
+def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict):
+        raise ValueError(f"{index}: lacks the table 'weight_map'")
+    state: dict[str, Tensor] = {}
+    for name in sorted(set(map(str, table.values()))):
+        path = (folder / name).resolve()
+        # A link inside the folder may lead to the Hub's cache; a name in the index may not lead anywhere else.
+        if Path(name).name != name:
+            raise ValueError(f"{index}: {name!r} is not a file of this folder")
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder / name}: no such file, but {index.name} names it")
+        state |= read_tensors(folder / name)
+    if lacking := sorted(set(table) - set(state)):
+        raise ValueError(f"{index}: names {len(lacking)} tensors that no file has: {lacking[:3]}")
+    return state
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """Read a JSON object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not JSON, or not an object.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path}: must be a JSON object, got {type(data).__name__}")
+    return data

@@ -1,0 +1,1 @@
+"""Published models, each as a value; one file a family."""

@@ -1,0 +1,217 @@
+"""BERT: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", arXiv:1810.04805."""
+
+from dataclasses import replace
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.hiding.objectives import BERT as MASKED_AND_NEXT
+from unmask.hiding.objectives import WHOLE_WORD as WHOLE_WORDS_AND_NEXT
+from unmask.model.architecture import Architecture
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, activation, by_table
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Learned
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
+
+PAPER = Paper(
+    title="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+    authors="Devlin, Chang, Lee, Toutanova",
+    year=2019,
+    arxiv="1810.04805",
+)
+MINIATURES = Paper(
+    title="Well-Read Students Learn Better: On the Importance of Pre-training Compact Models",
+    authors="Turc, Chang, Lee, Toutanova",
+    year=2019,
+    arxiv="1908.08962",
+)
+
+BASE = Architecture(
+    vocab_size=30_522,
+    d_model=768,  # section 3
+    n_layers=12,
+    n_heads=12,
+    d_ff=3072,  # four times d_model, section 3, note 3
+    n_segments=2,
+    position=Learned(512),  # appendix A.2
+    norm=LayerNorm(eps=1e-12),  # released code
+    norm_embedding=True,  # released code
+    dropout=0.1,  # appendix A.2
+    attention_dropout=0.1,
+    initialize=Normal(0.02, truncated=True),  # released code
+)
+HEADS = {
+    "language": Language(term="masked", transform="gelu", bias=True),
+    "next_sentence": Labels(term="next_sentence", n_labels=2),
+}
+LABELS = Labels()
+
+NAMES = Names(
+    """
+    backbone.tokens                              bert.embeddings.word_embeddings
+    backbone.position.table                      bert.embeddings.position_embeddings
+    backbone.segments                            bert.embeddings.token_type_embeddings
+    backbone.embed_norm                          bert.embeddings.LayerNorm
+    backbone.layers.*.attention.q                bert.encoder.layer.*.attention.self.query
+    backbone.layers.*.attention.k                bert.encoder.layer.*.attention.self.key
+    backbone.layers.*.attention.v                bert.encoder.layer.*.attention.self.value
+    backbone.layers.*.attention.o                bert.encoder.layer.*.attention.output.dense
+    backbone.layers.*.attention_norm.after       bert.encoder.layer.*.attention.output.LayerNorm
+    backbone.layers.*.feed_forward.up            bert.encoder.layer.*.intermediate.dense
+    backbone.layers.*.feed_forward.down          bert.encoder.layer.*.output.dense
+    backbone.layers.*.feed_forward_norm.after    bert.encoder.layer.*.output.LayerNorm
+    heads.next_sentence.dense                    bert.pooler.dense
+    heads.label.dense                            bert.pooler.dense
+    heads.language.dense                         cls.predictions.transform.dense
+    heads.language.norm                          cls.predictions.transform.LayerNorm
+    heads.language.bias                          cls.predictions.bias
+    heads.language.bias                          cls.predictions.decoder.bias             tied
+    heads.language.out                           cls.predictions.decoder
+    backbone.tokens                              cls.predictions.decoder                  tied
+    heads.next_sentence.out                      cls.seq_relationship
+    heads.label.out                              classifier
+    heads.token_label.out                        classifier
+    -                                            bert.embeddings.position_ids
+    """,
+    prefix="bert.",
+)
+
+_READ, _WRITE = by_table(
+    {
+        "vocab_size": "vocab_size",
+        "d_model": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+        "n_segments": "type_vocab_size",
+        "position.length": "max_position_embeddings",
+        "norm.eps": "layer_norm_eps",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "initialize.std": "initializer_range",
+    },
+    BASE,
+    {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+)
+FIELDS = Fields(
+    model_type="bert",
+    read=_READ,
+    write=_WRITE,
+    classes={
+        ("language", "next_sentence"): "BertForPreTraining",
+        ("language",): "BertForMaskedLM",
+        ("next_sentence",): "BertForNextSentencePrediction",
+        ("label",): "BertForSequenceClassification",
+        ("token_label",): "BertForTokenClassification",
+        (): "BertModel",
+    },
+    language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu"))},
+)
+
+BERT_BASE_UNCASED = Published(
+    name="bert-base-uncased",
+    family="bert",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=MASKED_AND_NEXT,
+    tokenizer=TokenizerSpec(WordPiece(30_522, lowercase=True), FRAME),
+    length=512,  # appendix A.2: 128 for 90 % of the steps
+    batch_tokens=256 * 512,  # appendix A.2
+    rate=1e-4,  # appendix A.2
+    parameters=110_106_428,
+    names=NAMES,
+    fields=FIELDS,
+    hub="google-bert/bert-base-uncased",
+)
+
+
+def _sized(name: str, parameters: int, **changes: int) -> Published:
+    """Return the uncased model in another size."""
+    architecture = replace(BASE, **changes)
+    return replace(
+        BERT_BASE_UNCASED,
+        name=name,
+        architecture=architecture,
+        parameters=parameters,
+        hub=f"google-bert/{name}",
+    )
+
+
+BERT_LARGE_UNCASED = _sized(
+    "bert-large-uncased", 336_226_108, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
+)
+BERT_LARGE_WHOLE_WORD = replace(
+    BERT_LARGE_UNCASED,
+    name="bert-large-uncased-whole-word-masking",
+    hub="google-bert/bert-large-uncased-whole-word-masking",
+    objective=WHOLE_WORDS_AND_NEXT,
+    note="Whole words are hidden: released code of 31 May 2019, not in the paper.",
+)
+BERT_BASE_CASED = replace(
+    _sized("bert-base-cased", 108_932_934, vocab_size=28_996),
+    tokenizer=TokenizerSpec(WordPiece(28_996, lowercase=False), FRAME),
+)
+BERT_LARGE_CASED = replace(
+    BERT_LARGE_UNCASED,
+    name="bert-large-cased",
+    hub="google-bert/bert-large-cased",
+    architecture=replace(BERT_LARGE_UNCASED.architecture, vocab_size=28_996),
+    parameters=334_661_958,
+    tokenizer=BERT_BASE_CASED.tokenizer,
+)
+BERT_BASE_MULTILINGUAL = replace(
+    _sized("bert-base-multilingual-cased", 178_566_653, vocab_size=119_547),
+    tokenizer=TokenizerSpec(WordPiece(119_547, lowercase=False), FRAME),
+    note="104 languages, smaller ones sampled more often (released notes, exponent 0.7).",
+)
+
+MEDIUM = replace(
+    _sized("bert-medium", 41_668_412, d_model=512, n_layers=8, n_heads=8, d_ff=2048),
+    paper=MINIATURES,
+    hub="google/bert_uncased_L-8_H-512_A-8",
+)
+SMALL = replace(
+    _sized("bert-small", 29_058_876, d_model=512, n_layers=4, n_heads=8, d_ff=2048),
+    paper=MINIATURES,
+    hub="google/bert_uncased_L-4_H-512_A-8",
+)
+
+
+def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
+    """Return a size of Turc et al. 2019 with a vocabulary and a length that fit small texts and machines."""
+    architecture = replace(BASE, vocab_size=8_192, position=Learned(512), **changes)
+    return replace(
+        BERT_BASE_UNCASED,
+        name=name,
+        paper=MINIATURES,
+        architecture=architecture,
+        tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
+        length=128,
+        batch_tokens=4_096,
+        rate=1e-3,
+        parameters=parameters,
+        hub=None,
+        note="Width and depth of Turc et al. 2019; the vocabulary is 8,192 tokens, there 30,522.",
+    )
+
+
+BERT_MINI = _for_two_cores("bert-mini", 5_529_090, d_model=256, n_layers=4, n_heads=4, d_ff=1024)
+BERT_TINY = _for_two_cores("bert-tiny", 1_552_898, d_model=128, n_layers=2, n_heads=2, d_ff=512)
+
+CARDS = (
+    BERT_TINY,
+    BERT_MINI,
+    SMALL,
+    MEDIUM,
+    BERT_BASE_UNCASED,
+    BERT_BASE_CASED,
+    BERT_LARGE_UNCASED,
+    BERT_LARGE_CASED,
+    BERT_LARGE_WHOLE_WORD,
+    BERT_BASE_MULTILINGUAL,
+)

@@ -1,0 +1,84 @@
+"""Published: everything a paper says about a model, as a value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unmask.heads.labels import Labels
+from unmask.heads.model import HeadSpec, Model
+from unmask.hiding.objectives import Objective
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.names import AnyArchitecture, Fields, Names
+from unmask.tokens.vocabulary import TokenizerSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Where a model was published."""
+
+    title: str
+    authors: str
+    year: int
+    arxiv: str | None = None
+    url: str | None = None
+    """Where there is no arXiv id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A model as its paper describes it: enough to build it, pretrain it, and exchange its weights."""
+
+    name: str
+    family: str
+    paper: Paper
+    architecture: AnyArchitecture
+    heads: Mapping[str, HeadSpec]
+    """What the model is pretrained with."""
+    labels: Labels | None
+    """The head that fine-tuning puts on for a whole text's label; None: the label is said in words."""
+    objective: Objective
+    tokenizer: TokenizerSpec
+    length: int
+    """Tokens of a row in pretraining, special ones included."""
+    batch_tokens: int
+    """Tokens of a step in pretraining."""
+    rate: float
+    """Peak learning rate of pretraining."""
+    parameters: int
+    """Of the model with its pretraining heads, as counted; a test counts again without allocating a weight."""
+    names: Names
+    fields: Fields
+    hub: str | None = None
+    """Where the Hub has the published weights."""
+    note: str = ""
+    """What a reader should know who compares this card with the paper."""
+
+    def with_vocabulary(self, size: int) -> "Published":
+        """Return the card for a vocabulary of another size."""
+        return replace(self, architecture=resized(self.architecture, size))
+
+    def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
+        """Build the network, its weights not yet filled."""
+        return Model(self.architecture, self.heads if heads is None else heads)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `unmask show` says in one line each."""
+        return {"name": self.name, "family": self.family, "parameters": self.parameters}
+
+
+def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
+    """Return the architecture with another number of token vectors."""
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return replace(
+            architecture,
+            encoder=replace(architecture.encoder, vocab_size=vocab_size),
+            decoder=replace(architecture.decoder, vocab_size=vocab_size),
+        )
+    return replace(architecture, vocab_size=vocab_size)
+
+
+def longest(architecture: AnyArchitecture) -> int | None:
+    """Return how many tokens a text may have; None where no table of positions ends."""
+    if isinstance(architecture, Architecture):
+        return getattr(architecture.position, "length", None)
+    return None

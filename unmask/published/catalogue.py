@@ -1,0 +1,43 @@
+"""MODELS: the dict of all cards. A new family is one line here."""
+
+from collections.abc import Mapping
+
+from unmask.config import unknown
+from unmask.published import bert, gpt, t5
+from unmask.published.card import Published
+
+MODELS: Mapping[str, Published] = {
+    card.name: card for family in (bert, gpt, t5) for card in family.CARDS
+}
+ALIASES = {
+    "bert-base": "bert-base-uncased",
+    "bert-large": "bert-large-uncased",
+    "bert-base-multilingual": "bert-base-multilingual-cased",
+    "gpt2-small": "gpt2",
+}
+"""Short names that people use."""
+
+
+def published(name: str) -> Published:
+    """Return a card by name.
+
+    Raises:
+        ValueError: there is none of this name; the nearest is named.
+    """
+    name = ALIASES.get(name, name)
+    if name not in MODELS:
+        raise ValueError(unknown(name, MODELS).replace("unknown key", "unknown model"))
+    return MODELS[name]
+
+
+def family(model_type: str) -> Published:
+    """Return a card of the family that another library calls `model_type`.
+
+    Raises:
+        ValueError: no family has this name.
+    """
+    for card in MODELS.values():
+        if card.fields.model_type == model_type:
+            return card
+    known = sorted({card.fields.model_type for card in MODELS.values()})
+    raise ValueError(f"model_type {model_type!r} is not one of {known}")

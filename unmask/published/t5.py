@@ -1,0 +1,257 @@
+"""T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.language import Language
+from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
+from unmask.model.architecture import PRE, Architecture, EncoderDecoderArchitecture
+from unmask.model.initialize import FanIn
+from unmask.model.names import Fields, Names, activation, need, refuse
+from unmask.model.parts import RMSNorm
+from unmask.model.positions import BucketBias
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import T5 as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Unigram
+
+PAPER = Paper(
+    title="Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+    authors="Raffel, Shazeer, Roberts, Lee, Narang, Matena, Zhou, Li, Liu",
+    year=2020,
+    arxiv="1910.10683",
+)
+GLU = Paper(
+    title="GLU Variants Improve Transformer", authors="Shazeer", year=2020, arxiv="2002.05202"
+)
+
+ENCODER = Architecture(
+    vocab_size=32_128,  # section 2.2.3: 32,000 pieces; 100 sentinels, and padded to a multiple of 128
+    d_model=512,
+    n_layers=6,
+    n_heads=8,
+    d_ff=2048,
+    head_width=64,
+    position=BucketBias(buckets=32, reach=128),  # section 2.1
+    norm=RMSNorm(eps=1e-6),  # section 2.1: no bias, no mean; epsilon from released code
+    norm_at=PRE,
+    norm_final=True,
+    activation="relu",
+    bias=False,
+    scale=1.0,  # released code: folded into the initializer
+    dropout=0.1,  # section 3.1.1
+    attention_dropout=0.1,
+    feed_forward_dropout=0.1,
+    final_dropout=0.1,
+    initialize=FanIn(),
+)
+HEADS = {"language": Language(term="spans", scaled=True)}
+
+
+def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
+    """Return the two stacks of which `encoder` is the first: the decoder is the same but causal, and reads it."""
+    decoder = replace(
+        encoder,
+        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
+        position=replace(encoder.position, causal=True),
+        causal=True,
+        cross=True,
+    )
+    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
+
+
+def _stack(side: str, last: int) -> str:
+    """Return the lines of one stack; `last` is the number of its feed-forward sublayer."""
+    ours, theirs = f"backbone.{side}.layers.*", f"{side}.block.*.layer"
+    lines = [f"{ours}.attention.{x} {theirs}.0.SelfAttention.{x}" for x in "qkvo"]
+    lines += [f"{ours}.attention_norm.into {theirs}.0.layer_norm"]
+    if side == "decoder":
+        lines += [f"{ours}.cross.{x} {theirs}.1.EncDecAttention.{x}" for x in "qkvo"]
+        lines += [f"{ours}.cross_norm.into {theirs}.1.layer_norm"]
+    lines += [
+        f"{ours}.feed_forward_norm.into {theirs}.{last}.layer_norm",
+        f"{ours}.feed_forward.gate {theirs}.{last}.DenseReluDense.wi_0",
+        f"{ours}.feed_forward.up {theirs}.{last}.DenseReluDense.wi_1"
+        f" beside:{ours}.feed_forward.gate",
+        f"{ours}.feed_forward.up {theirs}.{last}.DenseReluDense.wi",
+        f"{ours}.feed_forward.down {theirs}.{last}.DenseReluDense.wo",
+        f"backbone.{side}.final_norm {side}.final_layer_norm",
+        f"backbone.{side}.position.table"
+        f" {side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"backbone.tokens {side}.embed_tokens tied",
+    ]
+    return "\n".join(lines)
+
+
+_COMMON = """
+    backbone.tokens      shared
+    heads.language.out   lm_head
+    backbone.tokens      lm_head   tied
+    - decoder.block.0.layer.1.EncDecAttention.relative_attention_bias
+"""
+_TABLE = "\n".join((_COMMON, _stack("encoder", 1), _stack("decoder", 2)))
+
+
+NAMES = Names(_TABLE)
+
+
+def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
+    refuse(theirs, {"is_encoder_decoder": True, "is_decoder": False})
+    name = theirs.get("feed_forward_proj", "relu")
+    gated = name.startswith("gated-")
+    # "gated-gelu" means the tanh form there: the released Mesh TensorFlow code's gelu.
+    act = "gelu_tanh" if name == "gated-gelu" else activation(name.removeprefix("gated-"))
+    rate = float(theirs.get("dropout_rate", 0.1))
+    encoder = replace(
+        ENCODER,
+        vocab_size=need(theirs, "vocab_size"),
+        d_model=need(theirs, "d_model"),
+        n_layers=need(theirs, "num_layers"),
+        n_heads=need(theirs, "num_heads"),
+        d_ff=need(theirs, "d_ff"),
+        head_width=need(theirs, "d_kv"),
+        position=BucketBias(
+            buckets=theirs.get("relative_attention_num_buckets", 32),
+            reach=theirs.get("relative_attention_max_distance", 128),
+        ),
+        norm=RMSNorm(eps=theirs.get("layer_norm_epsilon", 1e-6)),
+        activation=act,
+        gated=gated,
+        dropout=rate,
+        attention_dropout=rate,
+        feed_forward_dropout=rate,
+        final_dropout=rate,
+    )
+    return both(encoder, theirs.get("num_decoder_layers") or encoder.n_layers)
+
+
+def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
+    e = a.encoder
+    position = e.position
+    if not isinstance(position, BucketBias):
+        raise ValueError(f"T5's format has BucketBias positions only, got {type(position).__name__}")
+    names = {("relu", False): "relu", ("gelu_tanh", True): "gated-gelu", ("silu", True): "gated-silu"}
+    if (e.activation, e.gated) not in names:
+        raise ValueError(f"T5's format has no name for activation {e.activation}, gated={e.gated}")
+    return {
+        "vocab_size": e.vocab_size,
+        "d_model": e.d_model,
+        "d_kv": e.d_head,
+        "d_ff": e.d_ff,
+        "num_layers": e.n_layers,
+        "num_decoder_layers": a.decoder.n_layers,
+        "num_heads": e.n_heads,
+        "relative_attention_num_buckets": position.buckets,
+        "relative_attention_max_distance": position.reach,
+        "dropout_rate": e.dropout,
+        "layer_norm_epsilon": e.norm.eps,
+        "feed_forward_proj": names[e.activation, e.gated],
+        "is_encoder_decoder": True,
+    }
+
+
+def _language(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Say whether the head scales: new files say so, old ones mean it by tying the tables."""
+    if "scale_decoder_outputs" in theirs:
+        return {"scaled": bool(theirs["scale_decoder_outputs"])}
+    return {"scaled": theirs.get("tie_word_embeddings") is not False}
+
+
+FIELDS = Fields(
+    model_type="t5",
+    read=_read,
+    write=_write,
+    classes={("language",): "T5ForConditionalGeneration", (): "T5Model"},
+    language=_language,
+)
+
+T5_SMALL = Published(
+    name="t5-small",
+    family="t5",
+    paper=PAPER,
+    architecture=both(ENCODER),
+    heads=HEADS,
+    labels=None,
+    objective=SPAN_CORRUPTION,
+    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),
+    length=512,  # section 3.1.2
+    batch_tokens=128 * 512,  # section 3.1.2
+    rate=1e-2,  # section 3.1.2: 1 / sqrt(max(step, 10,000)), with Adafactor
+    parameters=60_506_624,
+    names=NAMES,
+    fields=FIELDS,
+    hub="google-t5/t5-small",
+)
+
+
+def _sized(base: Published, name: str, parameters: int, **changes: int) -> Published:
+    """Return another size (section 3.7)."""
+    assert isinstance(base.architecture, EncoderDecoderArchitecture)
+    encoder = replace(base.architecture.encoder, **changes)
+    owner = str(base.hub).split("/")[0]
+    return replace(
+        base,
+        name=name,
+        architecture=both(encoder),
+        parameters=parameters,
+        hub=f"{owner}/{name}",
+    )
+
+
+T5_BASE = _sized(
+    T5_SMALL, "t5-base", 222_903_552, d_model=768, n_layers=12, n_heads=12, d_ff=3072
+)
+T5_LARGE = _sized(
+    T5_SMALL, "t5-large", 737_668_096, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
+)
+T5_3B = _sized(
+    T5_SMALL, "t5-3b", 2_851_598_336,
+    d_model=1024, n_layers=24, n_heads=32, d_ff=16_384, head_width=128,
+)  # fmt: skip
+T5_11B = _sized(
+    T5_SMALL, "t5-11b", 11_307_321_344,
+    d_model=1024, n_layers=24, n_heads=128, d_ff=65_536, head_width=128,
+)  # fmt: skip
+
+V1_1_SMALL = replace(
+    T5_SMALL,
+    name="t5-v1_1-small",
+    paper=GLU,
+    architecture=both(
+        replace(
+            ENCODER, n_layers=8, n_heads=6, d_ff=1024, activation="gelu_tanh", gated=True,
+            dropout=0.0, attention_dropout=0.0, feed_forward_dropout=0.0, final_dropout=0.0,
+        )
+    ),
+    heads={"language": Language(term="spans", tied=False)},
+    parameters=76_961_152,
+    hub="google/t5-v1_1-small",
+    note="Released notes: GeGLU, no dropout in pretraining, own output table, C4 alone.",
+)  # fmt: skip
+V1_1_BASE = _sized(
+    V1_1_SMALL, "t5-v1_1-base", 247_577_856, d_model=768, n_layers=12, n_heads=12, d_ff=2048
+)
+V1_1_LARGE = _sized(
+    V1_1_SMALL, "t5-v1_1-large", 783_150_080, d_model=1024, n_layers=24, n_heads=16, d_ff=2816
+)
+V1_1_XL = _sized(
+    V1_1_SMALL, "t5-v1_1-xl", 2_849_757_184, d_model=2048, n_layers=24, n_heads=32, d_ff=5120
+)
+V1_1_XXL = _sized(
+    V1_1_SMALL, "t5-v1_1-xxl", 11_135_332_352, d_model=4096, n_layers=24, n_heads=64, d_ff=10_240
+)
+
+T5_MINI = replace(
+    _sized(T5_SMALL, "t5-mini", 9_468_672, d_model=256, n_layers=4, n_heads=4, d_ff=1024, vocab_size=8_292),
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    length=128,
+    batch_tokens=4_096,
+    rate=1e-3,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
+)
+
+CARDS = (
+    T5_MINI, T5_SMALL, T5_BASE, T5_LARGE, T5_3B, T5_11B,
+    V1_1_SMALL, V1_1_BASE, V1_1_LARGE, V1_1_XL, V1_1_XXL,
+)  # fmt: skip
