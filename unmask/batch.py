@@ -118,6 +118,18 @@ class Batch:
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
     blind: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse tensors that do not fit each other.
+
+        Checked always, not by annotations in tests alone: without torch being imported these cannot be resolved.
+        """
+        for name in ("targets", "place", "segments"):
+            tensor = getattr(self, name)
+            if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
+                raise ValueError(
+                    f"{name} has shape {list(tensor.shape)}, inputs {list(self.inputs.shape)}"
+                )
+
     def to(self, device: "torch.device | str") -> "Batch":
         """Move every tensor to `device`."""
         import torch

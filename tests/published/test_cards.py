@@ -1,0 +1,73 @@
+import dataclasses
+
+import pytest
+import torch
+
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.published.catalogue import MODELS
+from unmask.published.t5 import both
+
+ONE_USER: dict[str, str] = {
+    "n_segments": "BERT's two segments; every kin of BERT keeps them",
+    "norm_embedding": "BERT; every kin of BERT keeps it",
+}
+"""Fields of Architecture that one family alone sets, and why they are fields all the same."""
+
+
+def stacks(architecture) -> list[Architecture]:
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return [architecture.encoder, architecture.decoder]
+    return [architecture]
+
+
+def test_every_field_of_an_architecture_is_set_by_two_cards() -> None:
+    cards = {name: stacks(card.architecture) for name, card in MODELS.items()}
+    for field in dataclasses.fields(Architecture):
+        if field.default is dataclasses.MISSING:
+            continue
+        users = [n for n, found in cards.items() if any(getattr(a, field.name) != field.default for a in found)]
+        assert len(users) >= 2, f"{field.name} is set by {users} only"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
+    card = MODELS[name]
+    assert card.name == name
+    assert card.paper.arxiv or card.paper.url
+    assert card.paper.authors
+    assert 1960 < card.paper.year < 2100
+    assert card.batch_tokens >= card.length
+    for a in stacks(card.architecture):
+        length = getattr(a.position, "length", None)
+        assert length is None or card.length <= length
+    terms = {spec.term for spec in card.heads.values()}
+    assert set(card.objective.asks) == terms
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
+    card = MODELS[name]
+    again = card.fields.read(card.fields.write(card.architecture))
+    for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
+        free = {"initialize": mine.initialize, "position": mine.position}  # not all of it is in their files
+        assert dataclasses.replace(other, **free) == mine
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
+    card = MODELS[name]
+    with torch.device("meta"):
+        model = card.build()
+    theirs = card.names.to_theirs(model.weights())
+    read = card.names.from_theirs(theirs, {n: p.shape for n, p in model.named_parameters()})
+    assert read.missing == ()
+    assert read.extra == ()
+
+
+def test_a_decoder_is_its_encoder_but_causal_and_reading_it() -> None:
+    encoder = MODELS["t5-small"].architecture.encoder
+    decoder = both(encoder, 2).decoder
+    assert decoder.causal
+    assert decoder.cross
+    assert decoder.n_layers == 2
+    assert decoder.position.causal

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.batch import Batch, Example, Tokens, Visibility
+
+ranks = st.lists(st.integers(0, 4), min_size=1, max_size=8)
+
+
+@given(ranks, st.data())
+def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(rank: list[int], data) -> None:
+    n = len(rank)
+    document = data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n))
+    causal = data.draw(st.booleans())
+    strict = data.draw(st.booleans())
+    queries = data.draw(st.integers(1, n))
+    r = list(range(n)) if causal else rank
+    visibility = Visibility(
+        rank=None if causal else torch.tensor([rank]), document=torch.tensor([document]), causal=causal
+    )
+    expected = [
+        [document[i] == document[j] and (r[j] < r[i] if strict else r[j] <= r[i]) for j in range(n)]
+        for i in range(n - queries, n)
+    ]
+    visible = visibility.among(queries, n, strict=strict)
+    assert visible is not None
+    assert visible.shape == (1, 1, queries, n)
+    assert visible[0, 0].tolist() == expected
+
+
+def test_no_mask_is_made_where_none_is_needed() -> None:
+    assert Visibility().among(3, 3) is None
+    assert Visibility(causal=True).among(3, 3) is None
+    assert Visibility(causal=True).among(3, 3, strict=True) is not None
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    ids = torch.zeros(2, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"targets has shape \[2, 4\], inputs \[2, 3\]"):
+        Batch(inputs=ids, targets=torch.zeros(2, 4, dtype=torch.long))
+    with pytest.raises(TypeError):
+        Example(inputs=np.zeros(3, np.int64), targets=np.zeros(4, np.int64))
+
+
+def test_a_batch_moves_with_all_that_it_holds() -> None:
+    ids = torch.zeros(2, 3, dtype=torch.long)
+    batch = Batch(inputs=ids, targets=ids, visibility=Visibility(document=ids, causal=True))
+    moved = batch.to("meta")
+    assert moved.inputs.device.type == moved.targets.device.type == "meta"
+    assert moved.visibility.document.device.type == "meta"
+    assert moved.visibility.causal
+    assert moved.source is None
+
+
+def test_a_slice_of_a_text_is_a_text() -> None:
+    text = Tokens(np.arange(5), np.arange(5, dtype=np.uint8))
+    assert len(text) == 5
+    assert text[1:3].ids.tolist() == [1, 2]
+    assert text[1:3].marks.tolist() == [1, 2]

@@ -1,0 +1,99 @@
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.config import change, from_dict, to_dict
+from unmask.published.catalogue import MODELS
+
+
+@dataclass(frozen=True)
+class Round:
+    radius: float = 1.0
+
+
+@dataclass(frozen=True)
+class Square:
+    side: int = 2
+    solid: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    name: str
+    shape: Round | Square = Round()
+    many: tuple[Round | Square, ...] = ()
+    pair: tuple[int, float] = (1, 2.0)
+    color: Literal["red", "blue"] | None = None
+    tags: frozenset[str] = frozenset()
+    more: Mapping[str, Any] = field(default_factory=dict)
+    size: int | None = None
+
+
+shapes = st.one_of(
+    st.builds(Round, st.floats(allow_nan=False)), st.builds(Square, st.integers(), st.booleans())
+)
+
+
+@given(
+    st.builds(
+        Drawing,
+        name=st.text(),
+        shape=shapes,
+        many=st.lists(shapes, max_size=3).map(tuple),
+        pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
+        color=st.sampled_from([None, "red", "blue"]),
+        tags=st.frozensets(st.text(max_size=3), max_size=3),
+        size=st.none() | st.integers(),
+    )
+)
+def test_what_is_written_is_read_again(drawing: Drawing) -> None:
+    assert from_dict(Drawing, to_dict(drawing)) == drawing
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "Drawing lacks name"),
+        ({"name": 3}, "name must be str, got 3"),
+        ({"name": "a", "shpae": {}}, "unknown key 'shpae'; did you mean 'shape'"),
+        ({"name": "a", "shape": {"kind": "Squre"}}, r"shape.kind must be one of \['Round', 'Square'\], got 'Squre'"),
+        ({"name": "a", "shape": {"kind": "Square", "side": 1.5}}, "shape.side must be int, got 1.5"),
+        ({"name": "a", "shape": {"kind": "Square", "side": True}}, "shape.side must be int, got True"),
+        ({"name": "a", "shape": {"kind": "Round", "side": 1}}, "unknown key 'shape.side'"),
+        ({"name": "a", "shape": "Round"}, "shape must be a table with kind one of"),
+        ({"name": "a", "color": "green"}, "color must be one of"),
+        ({"name": "a", "many": [{"kind": "Round"}, {"kind": "?"}]}, r"many\[1\].kind must be one of"),
+        ({"name": "a", "pair": [1]}, "pair must have 2 items, got 1"),
+        ({"name": "a", "tags": "x"}, "tags must be a list, got 'x'"),
+        ({"name": "a", "size": "big"}, "size must be int, got 'big'"),
+        ([], "Drawing must be a table"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_place_and_what_is_allowed(data: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_dict(Drawing, data)
+
+
+def test_a_field_is_changed_by_its_path() -> None:
+    drawing = Drawing(name="a", shape=Square(3))
+    assert change(drawing, "shape.side", 4) == Drawing(name="a", shape=Square(4))
+    assert change(drawing, "size", 7).size == 7
+    with pytest.raises(ValueError, match=r"unknown key 'shape.sied'; did you mean 'side'"):
+        change(drawing, "shape.sied", 4)
+    with pytest.raises(ValueError, match="unknown key 'name.first'"):
+        change(drawing, "name.first", 4)
+
+
+def test_a_whole_number_stands_for_a_fraction() -> None:
+    assert from_dict(Round, {"radius": 2}) == Round(2.0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_card_is_plain_data(name: str) -> None:
+    card = MODELS[name]
+    for value in (card.architecture, card.objective, card.tokenizer, *card.heads.values()):
+        assert from_dict(type(value), to_dict(value)) == value
