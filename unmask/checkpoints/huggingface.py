@@ -1,4 +1,7 @@
-"""Read and write folders in the Hugging Face layout: config.json, model.safetensors, the tokenizer's files."""
+"""Read and write folders in the Hugging Face layout.
+
+That is config.json, model.safetensors and the tokenizer's files.
+"""
 
 import json
 import re
@@ -77,7 +80,8 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
-        ValueError: a file is damaged, the family is unknown, or weights, configuration and tokenizer do not fit.
+        ValueError: a file is damaged, the family is unknown, or weights, configuration and
+            tokenizer do not fit.
     """
     theirs = read_json(folder / "config.json")
     card = _card(folder, theirs)
@@ -127,7 +131,10 @@ def _label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
 def _heads(
     card: Published, theirs: Mapping[str, Any], labels: tuple[str, ...]
 ) -> Mapping[str, HeadSpec]:
-    """Find which heads the configuration's class of theirs has; the card's own where it says none or an unknown one."""
+    """Find which heads the configuration's class of theirs has.
+
+    The card's own where it says none or an unknown one.
+    """
     wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
     names = next((k for k, v in card.fields.classes.items() if v == wanted), tuple(card.heads))
     made: dict[str, HeadSpec] = {}
@@ -147,7 +154,10 @@ def _as_tied(
     state: Mapping[str, Tensor],
     said: Mapping[str, Any],
 ) -> dict[str, HeadSpec]:
-    """Read off the tensors whether the scores have a matrix of their own; configurations are not to be trusted here."""
+    """Read off the tensors whether the scores have a matrix of their own.
+
+    Configurations are not to be trusted here.
+    """
     own = names.theirs_of("heads.language.out", state)
     table = names.theirs_of("backbone.tokens", state)
     tied = own is None or table is None or torch.equal(own, table)
@@ -203,7 +213,8 @@ def check_fit(tokenizer: Tokenizer, rows: int, where: Path | str) -> None:
     """
     if tokenizer.size > rows:
         raise ValueError(
-            f"{where}: the tokenizer has {tokenizer.size:,} ids, but the model only {rows:,} token vectors"
+            f"{where}: the tokenizer has {tokenizer.size:,} ids, "
+            f"but the model only {rows:,} token vectors"
         )
 
 
@@ -217,9 +228,10 @@ def write_folder(
     problem: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Write config.json, generation_config.json, model.safetensors and the tokenizer's files into `folder`.
+    """Write a model into `folder`.
 
-    The files are written one after another: the caller makes the folder whole.
+    config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
+    written one after another: the caller makes the folder whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
     theirs = config_of(model, card, tokenizer, labels, problem)

@@ -1,4 +1,7 @@
-"""Files of tensors: safetensors, and the older pickled files through torch's allow-list reader. Nothing is executed."""
+"""Files of tensors: safetensors, and the older pickled files through torch's allow-list reader.
+
+Nothing is executed.
+"""
 
 import json
 import pickle
@@ -58,7 +61,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_model_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read the weights of a folder in the Hugging Face layout: one file or several, safetensors before pickled.
+    """Read the weights of a folder in the Hugging Face layout.
+
+    One file or several, safetensors before pickled.
 
     Raises:
         FileNotFoundError: the folder has no weights, or an index names a file that is not there.
@@ -82,7 +87,8 @@ def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for name in sorted(set(map(str, table.values()))):
         path = (folder / name).resolve()
-        # A link inside the folder may lead to the Hub's cache; a name in the index may not lead anywhere else.
+        # A link inside the folder may lead to the Hub's cache; a name in the index may not lead
+        # anywhere else.
         if Path(name).name != name:
             raise ValueError(f"{index}: {name!r} is not a file of this folder")
         if not path.is_file():

@@ -1,0 +1,126 @@
+"""A run that is killed again and again, and one that is not: `killed.py OUT KILLS SEED PRECISION`.
+
+Each life of the run is a fork of this process, which has torch loaded already, so a life begins at
+once. Flushing is made slow, so that many kills fall into the writing of a checkpoint.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import toy
+
+from unmask.checkpoints import folder as checkpoints
+from unmask.training import loop
+from unmask.training.log import Log
+from unmask.training.recipe import Muon, Recipe
+
+STEPS, EVERY = 40, 3
+
+
+def live(folder: Path, precision: str) -> None:
+    """One life: from the newest checkpoint, if there is one, to the end."""
+    real = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(0.001)
+        real(descriptor)
+
+    os.fsync = slowly
+    recipe = Recipe(
+        model="toy", steps=STEPS, precision=precision, optimizer=Muon(), rate=1e-2, log_every=4
+    )
+    with checkpoints.claim(folder):
+        run = toy.run(recipe)
+        checkpoint, damaged = checkpoints.newest(folder)
+        assert not damaged
+        if checkpoint is not None:
+            loop.restore(run, checkpoint)
+        checkpoints.rewind(folder, checkpoint)
+        with Log(folder) as log:
+            for report in loop.train(run):
+                log(report)
+                if report.step % 10 == 0:
+                    log.evaluation(report.step, loop.evaluate_on(run.model, [toy.rows(10**6)]))
+                if report.step % EVERY == 0 or report.step == STEPS:
+                    loop.save(run, folder)
+
+
+def life(folder: Path, precision: str, enough: Callable[[], bool]) -> int:
+    """Run one life and kill it when it is enough; return its exit status, negative if killed."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            live(folder, precision)
+            status = 0
+        finally:
+            os._exit(status)
+    while not enough():
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.0003)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def writing(folder: Path) -> bool:
+    """Whether a checkpoint is half written, or half removed."""
+    home = folder / "checkpoints"
+    try:
+        return any(p.name.startswith(".") for p in home.iterdir())
+    except FileNotFoundError:
+        return False
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def at_the_nth_write(folder: Path, n: int) -> Callable[[], bool]:
+    """Right in the n-th writing of a checkpoint, what the last life left not counted."""
+    seen, was = 0, True
+
+    def enough() -> bool:
+        nonlocal seen, was
+        now = writing(folder)
+        seen += now and not was
+        was = now
+        return seen >= n
+
+    return enough
+
+
+def main(out: str, kills: str, seed: str, precision: str) -> None:
+    torch.set_num_threads(1)
+    straight, killed = Path(out) / "straight", Path(out) / "killed"
+    straight.mkdir()
+    killed.mkdir()
+    begin = time.monotonic()
+    assert life(straight, precision, lambda: False) == 0
+    whole = time.monotonic() - begin
+    random.seed(int(seed))
+    died = half = 0
+    for i in range(int(kills)):
+        at_random = after(random.uniform(0, 1.5 / int(kills)) * whole)
+        in_writing = at_the_nth_write(killed, random.choice((1, 2)))
+        status = life(killed, precision, in_writing if i % 2 else at_random)
+        assert status in (0, -signal.SIGKILL), status
+        if status == 0:
+            break
+        died += 1
+        half += writing(killed)
+    assert life(killed, precision, lambda: False) == 0
+    (Path(out) / "said.json").write_text(json.dumps({"died": died, "half": half}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

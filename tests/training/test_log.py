@@ -1,0 +1,239 @@
+import builtins
+import io
+import json
+import math
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.training import log as logs
+from unmask.training.log import Log, Report, Speed, Sums, duration, line
+
+
+def report(step=1, steps=100, loss=5.0, since=None, **changes):
+    sums = Sums(
+        {"masked": loss * 4, "next_sentence": 1.4}, {"masked": 4, "next_sentence": 2}, {"masked": 1}
+    )
+    fields = dict(
+        step=step, steps=steps, tokens=step * 10, new_tokens=10, sums=sums, since=since, rate=0.1,
+        gradient_norm=1.5, seconds=0.5, skipped=0,
+    )  # fmt: skip
+    return Report(**(fields | changes))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def read(path):
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def test_sums_add_up_and_means_follow():
+    a = Sums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
+    b = Sums({"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2})
+    both = a + b
+    assert both.parts == {"masked": 2.0, "pairs": 0.5}
+    assert both.loss == 2.5
+    assert both.accuracy == {"masked": 0.5, "pairs": 1.0}
+    assert a + Sums() == a == Sums() + a
+
+
+def test_where_nothing_is_asked_the_loss_is_zero_and_there_is_no_accuracy():
+    sums = Sums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
+    assert sums.loss == 0
+    assert sums.accuracy == {}
+    assert Sums().loss == 0
+
+
+def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
+    with Log(tmp_path) as log:
+        log(report(1))
+        log(report(2, since=report().sums))
+    assert read(tmp_path / "log.jsonl") == [
+        {
+            "step": 2,
+            "tokens": 20,
+            "loss": 5.7,
+            "parts": {"masked": 5.0, "next_sentence": 0.7},
+            "accuracy": {"masked": 0.25},
+            "rate": 0.1,
+            "gradient_norm": 1.5,
+            "skipped": 0,
+        }
+    ]
+
+
+def test_timings_have_their_own_file(tmp_path):
+    with Log(tmp_path, flops=1000.0, peak=40_000.0, memory=lambda: 7) as log:
+        log(report(1))
+        log(report(2, since=report().sums, seconds=1.5))
+    (said,) = read(tmp_path / "timing.jsonl")
+    assert said.pop("seconds") >= 0
+    assert said == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
+
+
+def test_the_log_goes_on_where_it_ends(tmp_path):
+    for step in (1, 2):
+        with Log(tmp_path) as log:
+            log(report(step, since=report().sums))
+    assert [said["step"] for said in read(tmp_path / "log.jsonl")] == [1, 2]
+
+
+def test_each_line_is_in_the_file_at_once(tmp_path):
+    log = Log(tmp_path)
+    log(report(1, since=report().sums))
+    log.evaluation(1, {"masked_loss": 2.0})
+    assert read(tmp_path / "log.jsonl")[1] == {"step": 1, "evaluation": {"masked_loss": 2.0}}
+    log.close()
+
+
+def test_numbers_that_are_none_are_null(tmp_path):
+    with Log(tmp_path) as log:
+        log(report(1, since=Sums(), gradient_norm=math.nan, skipped=1, skipped_now=True))
+    (said,) = read(tmp_path / "log.jsonl")
+    assert said["gradient_norm"] is None
+    assert said["loss"] is None
+    assert said["skipped"] == 1
+
+
+def test_a_full_disk_names_the_file():
+    with open("/dev/full", "ab", buffering=0) as full, pytest.raises(OSError, match="/dev/full"):
+        logs.append(full, {"step": 1})
+
+
+def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_REDRAW", 0.0)
+    terminal = Terminal()
+    with Log(tmp_path, terminal=terminal) as log:
+        for step in range(1, 4):
+            log(report(step, steps=3))
+    text = terminal.getvalue()
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    drawn = text.rstrip("\n").split("\r")[1:]
+    assert [part.split("/")[0] for part in drawn] == ["1", "2", "3"]
+    assert all(len(part) <= 100 for part in drawn)
+
+
+def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_REDRAW", 0.0)
+    terminal = Terminal()
+    with Log(tmp_path, terminal=terminal) as log:
+        log(report(1, seconds=4000.0))
+        log(report(2))
+        log.say("note")
+    screen = ""
+    for part in terminal.getvalue().split("\n")[0].split("\r"):
+        screen = part + screen[len(part) :]
+    assert screen.rstrip() == "note"
+
+
+def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
+    stream = io.StringIO()
+    with Log(tmp_path, terminal=stream) as log:
+        for step in range(1, 51):
+            log(report(step, steps=50))
+    lines = stream.getvalue().splitlines()
+    assert [text.split("/")[0].strip() for text in lines] == ["1", "50"]
+    assert "\r" not in stream.getvalue()
+
+
+def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
+    stream = io.StringIO()
+    with Log(tmp_path, terminal=stream) as log:
+        log(report(7, loss=math.nan, skipped=1, skipped_now=True, gradient_norm=math.nan))
+        log(report(8, skipped=2, skipped_now=True, gradient_norm=math.inf))
+    assert "step 7: the loss is not finite, so the step was skipped (1 so far)" in stream.getvalue()
+    assert "step 8: the gradient is not finite" in stream.getvalue()
+
+
+@given(
+    step=st.integers(1, 10**7),
+    loss=st.floats(allow_nan=True, allow_infinity=True),
+    seconds=st.floats(1e-6, 1e6),
+    tokens=st.integers(0, 10**9),
+    share=st.one_of(st.none(), st.floats(0, 2)),
+    skipped=st.integers(0, 10**6),
+)
+def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, share, skipped):
+    said = report(step, 10**7, loss=loss, new_tokens=tokens, seconds=seconds, skipped=skipped)
+    text = line(said, Speed().then(said), share)
+    assert len(text) <= 100
+    assert "\n" not in text
+    assert text.startswith(f"{step:>8}/10000000  loss")
+
+
+def test_the_live_line_says_what_one_wants_to_know():
+    said = report(50)
+    assert line(said, Speed().then(said), 0.54) == (
+        " 50/100  loss  5.700 = 5.000 + 0.700   25.0% right       20 tokens/s"
+        "   54% of peak     0:25 left"
+    )
+    one = report(50, sums=Sums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), skipped=3)
+    assert line(one, Speed().then(one), 0.54) == (
+        " 50/100  loss  5.000   50.0% right       20 tokens/s   54% of peak     0:25 left"
+        "  3 skipped"
+    )
+
+
+def test_parts_are_named_where_there_is_room():
+    sums = Sums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
+    assert "loss  3.000 = a 1.000 + b 2.000  " in line(report(sums=sums), Speed(), 0.5)
+
+
+def test_numbers_stay_in_their_columns():
+    said = [report(step, loss=loss) for step, loss in ((1, 9.87), (99, 0.12))]
+    a, b = (
+        line(r, Speed(float(tokens), 1.0, 1.0), 0.5)
+        for r, tokens in zip(said, (950, 123_456), strict=True)
+    )
+    for mark in ("loss", "=", "right", "tokens/s", "of peak", "left"):
+        assert a.index(mark) == b.index(mark)
+
+
+def test_a_language_model_shows_its_perplexity():
+    sums = Sums({"next_token": 4.0}, {"next_token": 2}, {"next_token": 1})
+    assert "perplexity   7.389" in line(report(sums=sums), Speed(), None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (7.4, "0:07"), (754, "12:34"), (12_300, "3:25:00"), (math.inf, "?")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if "tensorboard" in name:
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=re.escape("pip install 'unmask[tensorboard]'")):
+        Log(tmp_path, tensorboard=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_gets_every_number(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with Log(tmp_path, tensorboard=True) as log:
+        log(report(3, since=report().sums))
+        log.evaluation(3, {"masked_loss": 2.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert tags >= {"loss", "parts/masked", "accuracy/masked", "rate", "evaluation/masked_loss"}
+    assert events.Scalars("evaluation/masked_loss")[0].value == 2.0
+    assert events.Scalars("loss")[0].step == 3
+    assert os.listdir(tmp_path / "tensorboard")

@@ -1,0 +1,521 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.batch import IGNORE, Batch, Visibility
+from unmask.checkpoints import folder as checkpoints
+from unmask.heads.prediction import Prediction, Term
+from unmask.training import loop
+from unmask.training.log import Log, Sums
+from unmask.training.parallel import World
+from unmask.training.recipe import AdamW, Lamb, Muon, Recipe
+from unmask.training.schedule import Constant
+
+HERE = Path(__file__).parent
+KINDS = [
+    (precision, optimizer)
+    for precision in ("float32", "bfloat16")
+    for optimizer in (AdamW(), Lamb(), Muon())
+]
+
+
+def state(run):
+    return {n: t.clone() for n, t in {**loop.model_tensors(run), **run.optimizer.tensors()}.items()}
+
+
+def assert_equal(a, b):
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def trained(run, folder=None, until=None, save_at=()):
+    if folder is None:
+        for report in loop.train(run):
+            if report.step == until:
+                break
+        return run
+    with Log(folder) as log:
+        for report in loop.train(run):
+            log(report)
+            if report.step in save_at:
+                loop.save(run, folder)
+            if report.step == until:
+                break
+    return run
+
+
+@pytest.mark.parametrize(("precision", "optimizer"), KINDS)
+def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimizer):
+    """Weights, optimizer, progress, log, bit for bit; with dropout and two micro-batches a step."""
+    changes = dict(precision=precision, optimizer=optimizer, steps=20, rate=1e-2, log_every=3)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    straight = trained(toy.run(**changes), tmp_path / "a", save_at=[20])
+    trained(toy.run(**changes), tmp_path / "b", until=13, save_at=[10])
+    again = trained(toy.go_on(tmp_path / "b", **changes), tmp_path / "b", save_at=[20])
+    assert_equal(state(straight), state(again))
+    assert straight.progress == again.progress
+    a, b = (tmp_path / name for name in "ab")
+    assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
+    last = "checkpoints/step-00000020"
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (a / last / name).read_bytes() == (b / last / name).read_bytes()
+    moved = toy.run(**changes)
+    assert not torch.equal(state(moved)["backbone.up.weight"], state(again)["backbone.up.weight"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    stops=st.lists(st.integers(1, 11), unique=True).map(sorted),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_however_often_a_run_is_resumed_it_is_the_same(tmp_path_factory, stops, kind, seed):
+    changes = dict(
+        precision=kind[0], optimizer=kind[1], steps=12, rate=1e-2, log_every=5, seed=seed
+    )
+    a, b = (tmp_path_factory.mktemp(name) for name in "ab")
+    straight = trained(toy.run(**changes), a)
+    again = toy.run(**changes)
+    for stop in stops:
+        trained(again, b, until=stop, save_at=[stop])
+        again = toy.go_on(b, **changes)
+    trained(again, b)
+    assert_equal(state(straight), state(again))
+    assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
+
+
+def python(arguments):
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, check=True, timeout=300, env=environment, capture_output=True, text=True
+    )
+
+
+def killed(tmp_path, kills, seed, precision):
+    python([str(HERE / "killed.py"), str(tmp_path), str(kills), str(seed), precision])
+    a, b = tmp_path / "straight", tmp_path / "killed"
+    assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
+    names = sorted(p.name for p in (a / "checkpoints").iterdir())
+    assert names == ["step-00000039", "step-00000040"]
+    assert sorted(p.name for p in (b / "checkpoints").iterdir()) == names
+    for name in names:
+        for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
+            path = f"checkpoints/{name}/{file}"
+            mine, theirs = (a / path).read_bytes(), (b / path).read_bytes()
+            if file == "progress.json":  # the lengths of the timings differ
+                mine, theirs = (json.loads(x) | {"logs": 0} for x in (mine, theirs))
+            assert mine == theirs, path
+    return json.loads((tmp_path / "said.json").read_text())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_is_killed_again_and_again_is_the_same(tmp_path):
+    assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_that_is_killed_twenty_times_is_the_same(tmp_path, precision, seed):
+    said = killed(tmp_path, 20, seed, precision)
+    assert said["died"] >= 5
+    assert said["half"] >= 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_how_a_step_is_cut_does_not_change_it(precision):
+    def one(cut, rows=8):
+        recipe = Recipe(
+            model="toy",
+            steps=5,
+            precision=precision,
+            optimizer=AdamW(eps=1e-2),
+            schedule=Constant(),
+        )
+        model = toy.model()
+        model.backbone.dropout = 0.0
+        run = loop.start(recipe, model, toy.batches(cut))
+        return run, list(loop.train(run))
+
+    whole, reports = one((0, 8))
+    for cut in ((0, 3, 8), tuple(range(9)), (0, 0, 8, 8)):
+        run, others = one(cut)
+        # Sums in another order; in bfloat16 each micro-batch's gradient is rounded by itself.
+        rough = dict(rtol=1e-5, atol=1e-6) if precision == "float32" else dict(rtol=0.02, atol=2e-4)
+        for a, b in zip(reports, others, strict=True):
+            assert a.loss == pytest.approx(b.loss, rel=rough["rtol"])
+            assert a.gradient_norm == pytest.approx(b.gradient_norm, rel=rough["rtol"])
+            assert (a.tokens, a.sums.counts) == (b.tokens, b.sums.counts)
+        for name, t in whole.weights.masters.items():
+            torch.testing.assert_close(run.weights.masters[name], t, **rough)
+
+
+COMPILED = """
+import toy
+from unmask.training import loop
+from unmask.training.recipe import Recipe
+
+for compiled in (True, False):
+    recipe = Recipe(model="toy", steps=4, precision="float32", compile=compiled)
+    model = toy.model()
+    model.backbone.dropout = 0.0
+    print(*(report.loss for report in loop.train(loop.start(recipe, model, toy.batches()))))
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_model_takes_the_same_steps_up_to_rounding():
+    """In a process of its own: the compiler cannot read through the checks of shapes."""
+    said = python(["-c", COMPILED]).stdout.splitlines()
+    compiled, plain = ([float(loss) for loss in line.split()] for line in said)
+    assert len(plain) == 4
+    assert compiled == pytest.approx(plain, rel=1e-4)
+
+
+def test_the_loss_of_a_step_is_the_models_own():
+    recipe = Recipe(model="toy", steps=1, precision="float32")
+    model = toy.model()
+    model.backbone.dropout = 0.0
+    expected = model(toy.rows(0)).loss.item()
+    (report,) = loop.train(loop.start(recipe, model, toy.batches()))
+    assert report.loss == pytest.approx(expected, rel=1e-6)
+    assert set(report.parts) == {"masked", "label"}
+    assert report.accuracy.keys() == {"masked", "label"}
+    assert report.new_tokens == report.tokens == 8 * toy.T
+
+
+def test_a_run_learns_what_does_not_change():
+    def same(cursor):
+        while True:
+            yield [toy.part(toy.rows(0), 0, 4)], None
+
+    recipe = Recipe(model="toy", steps=300, rate=0.03, precision="float32", schedule=Constant())
+    model = toy.model()
+    model.backbone.dropout = 0.0
+    reports = list(loop.train(loop.start(recipe, model, same)))
+    assert reports[0].loss > 3
+    # What is hidden looks the same everywhere, so the best is the frequency of each answer.
+    answers = toy.rows(0).targets[:4]
+    answers = answers[answers != IGNORE]
+    share = answers.unique(return_counts=True)[1] / len(answers)
+    entropy = -(share * share.log()).sum().item()
+    assert reports[-1].loss < entropy + 0.75
+
+
+def spoiled(run, steps, how):
+    """Let the model answer nonsense in some steps."""
+    forward = run.forward
+
+    def spoil(batch):
+        prediction = forward(batch)
+        if run.progress.step + 1 not in steps:
+            return prediction
+        weight = run.weights.parameters["backbone.up.bias"]
+        terms = {
+            name: Term(how(term.total, weight), term.count, term.right)
+            for name, term in prediction.terms.items()
+        }
+        return Prediction(terms=terms)
+
+    run.forward = spoil
+    return run
+
+
+HOW = {
+    "the loss is no number": lambda total, weight: total * math.nan,
+    "the loss is infinite": lambda total, weight: total + math.inf,
+    "the gradient alone is no number": lambda total, weight: (
+        total + (weight * 0).abs().sum().sqrt()
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, how, precision):
+    run = spoiled(toy.run(steps=9, precision=precision, log_every=3), {4, 5}, how)
+    before, reports = state(run), []
+    for report in loop.train(run):
+        reports.append(report)
+        after = state(run)
+        same = all(torch.equal(before[n], after[n]) for n in before if n != "seen")
+        assert same == (report.step in (4, 5))
+        before = after
+    assert [r.skipped_now for r in reports] == [False] * 3 + [True] * 2 + [False] * 4
+    assert reports[-1].skipped == run.progress.skipped == 2
+    assert not math.isfinite(reports[3].loss) or not math.isfinite(reports[3].gradient_norm)
+    assert all(math.isfinite(r.loss) for r in reports if not r.skipped_now)
+    since = [r.since for r in reports if r.since is not None]
+    assert all(s.finite for s in since)
+    assert since[1].counts == reports[5].sums.counts  # of steps 4, 5 and 6, only the last counts
+
+
+def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
+    how = HOW["the loss is no number"]
+    run = spoiled(toy.run(steps=20, max_skipped=3, precision="float32"), {2, 3, 5, 6, 7}, how)
+    said = r"step 7: .* not finite in 3 steps in a row \(loss nan"
+    with pytest.raises(FloatingPointError, match=said):
+        trained(run, tmp_path, save_at=[6])
+    assert run.progress.step == 7
+    again = spoiled(toy.go_on(tmp_path, steps=20, max_skipped=3, precision="float32"), {7}, how)
+    with pytest.raises(FloatingPointError, match="step 7"):
+        trained(again)
+
+
+def test_a_step_that_asks_nothing_has_a_loss_of_zero():
+    def nothing(cursor):
+        yield [replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE), labels=None)], 1
+        yield [], 2
+        yield [toy.rows(0)], 3
+
+    run = toy.run(steps=3, precision="float32")
+    run.batches = nothing
+    a, b, c = loop.train(run)
+    assert (a.loss, a.gradient_norm, a.accuracy, a.skipped) == (0, 0, {}, 0)
+    assert (b.loss, b.gradient_norm, b.tokens, b.skipped) == (0, 0, a.tokens, 0)
+    assert c.loss > 1
+    assert all(torch.isfinite(t).all() for t in state(run).values())
+
+
+def test_data_that_ends_too_early_is_an_error():
+    run = toy.run(steps=3, precision="float32")
+    run.batches = lambda cursor: iter([([toy.rows(0)], 1)])
+    with pytest.raises(ValueError, match="the data ended before step 2 of 3"):
+        trained(run)
+
+
+def test_a_finished_run_has_no_more_steps():
+    run = trained(toy.run(steps=2, precision="float32"))
+    assert list(loop.train(run)) == []
+
+
+def test_a_run_that_was_left_goes_on():
+    straight = trained(toy.run(steps=6))
+    left = toy.run(steps=6)
+    for until in (2, 3, None):
+        trained(left, until=until)
+    assert_equal(state(straight), state(left))
+
+
+def test_dropout_depends_on_the_seed_alone():
+    def losses(**changes):
+        run = loop.start(
+            Recipe(model="toy", steps=3, precision="float32", **changes), toy.model(), toy.batches()
+        )
+        torch.manual_seed(hash(str(changes)) % 1000)
+        return [report.loss for report in loop.train(run)]
+
+    assert losses(seed=1) == losses(seed=1, log_every=7)
+    assert losses(seed=1) != losses(seed=2)
+
+
+def test_seeds_are_the_same_on_every_machine_and_unlike_their_neighbors():
+    assert loop.seed_of(0, 1, 0, 0) == 10414705469639538944
+    seeds = {
+        loop.seed_of(seed, step, i, rank)
+        for seed in range(5)
+        for step in range(5)
+        for i in range(5)
+        for rank in range(5)
+    }
+    assert len(seeds) == 5**4
+
+
+def test_the_model_computes_in_the_precision_of_the_recipe():
+    for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        run = toy.run(precision=precision, steps=1)
+        assert {p.dtype for p in run.model.parameters()} == {dtype}
+        assert run.recipe.precision == precision
+    assert toy.run(precision="auto").recipe.precision in ("float32", "bfloat16")
+
+
+def test_a_finished_model_is_float32_and_does_not_drop():
+    run = trained(toy.run(precision="bfloat16", steps=2))
+    masters = {n: t.clone() for n, t in run.weights.masters.items()}
+    model = loop.finish(run)
+    assert not model.training
+    assert all(torch.equal(p, masters[n]) for n, p in model.named_parameters())
+
+
+def test_tokens_are_counted_without_padding():
+    ids = torch.zeros(2, 5, dtype=torch.int64)
+    document = torch.tensor([[0, 0, 1, 1, -1], [0, -1, -1, -1, -1]])
+    assert loop.count_tokens(Batch(inputs=ids)) == 10
+    assert loop.count_tokens(Batch(inputs=ids, visibility=Visibility(document=document))) == 5
+    both = Batch(inputs=ids, source=ids, source_visibility=Visibility(document=document))
+    assert loop.count_tokens(both) == 15
+
+
+def test_evaluation_sums_over_batches_and_leaves_the_model_as_it_was():
+    model = toy.model().train()
+    generator = torch.get_rng_state()
+    whole = loop.evaluate_on(model, [toy.rows(1, 12)])
+    cut = loop.evaluate_on(
+        model, [toy.part(toy.rows(1, 12), a, b) for a, b in ((0, 1), (1, 7), (7, 12))]
+    )
+    assert whole.keys() == cut.keys() == {
+        "loss", "masked_loss", "masked_accuracy", "masked_asked",
+        "label_loss", "label_accuracy", "label_asked",
+    }  # fmt: skip
+    assert whole == pytest.approx(cut, rel=1e-6)
+    assert whole["loss"] == pytest.approx(whole["masked_loss"] + whole["label_loss"])
+    assert model.training
+    assert torch.equal(generator, torch.get_rng_state())
+    assert all(p.grad is None for p in model.parameters())
+    assert model.seen == 0
+
+
+def test_an_evaluation_that_fails_leaves_the_model_in_its_mode():
+    model = toy.model().train()
+    with pytest.raises(AssertionError):
+        loop.evaluate_on(model, [Batch(inputs=torch.zeros(1, 1, dtype=torch.int64))])
+    assert model.training
+
+
+def test_an_evaluation_of_nothing_is_zero():
+    nothing = replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE), labels=None)
+    assert loop.evaluate_on(toy.model(), [nothing]) == {
+        "loss": 0,
+        "masked_loss": 0,
+        "masked_asked": 0,
+    }
+    assert loop.evaluate_on(toy.model(), []) == {"loss": 0}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimizer", [AdamW(), Lamb(), Muon()])
+def test_measuring_leaves_no_trace(precision, optimizer):
+    changes = dict(precision=precision, optimizer=optimizer, steps=6)
+    plain, measured = toy.run(**changes), toy.run(**changes)
+    before = state(measured)
+    assert loop.measure(measured, minutes=0.5, trial=4) >= 1
+    assert_equal(before, state(measured))
+    assert measured.progress == plain.progress
+    assert measured.recipe == plain.recipe
+    assert_equal(state(trained(plain)), state(trained(measured)))
+
+
+def test_measuring_goes_beyond_a_short_recipe():
+    assert loop.measure(toy.run(steps=1, precision="float32"), minutes=0.1) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seed": 1}, "seed was 0, the recipe says 1"),
+        ({"precision": "bfloat16"}, "precision was 'float32', the recipe says 'bfloat16'"),
+        ({"optimizer": Lamb()}, "optimizer was 'AdamW', the recipe says 'Lamb'"),
+    ],
+)
+def test_a_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
+    trained(toy.run(steps=2, precision="float32"), tmp_path, save_at=[2])
+    with pytest.raises(ValueError, match=rf"step-00000002: {says}"):
+        toy.go_on(tmp_path, **({"precision": "float32"} | changes))
+
+
+def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
+    trained(toy.run(steps=1, precision="float32"), tmp_path, save_at=[1])
+    checkpoint, _ = checkpoints.newest(tmp_path)
+    recipe = Recipe(model="toy", precision="float32")
+    for spoil, says in (
+        (lambda m: setattr(m.backbone, "up", None), r"another model: .* backbone\.up"),
+        (
+            lambda m: setattr(m.backbone, "unused", torch.nn.Linear(4, 3)),
+            r"unused\.weight is \[3, 3\], not \[3, 4\]",
+        ),
+    ):
+        model = toy.model()
+        spoil(model)
+        with pytest.raises(ValueError, match=says):
+            loop.restore(loop.start(recipe, model, toy.batches()), checkpoint)
+
+
+def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
+    run = trained(toy.run(steps=3, precision="float32"), tmp_path, save_at=[2])
+    assert run.model.seen == 6
+    assert toy.go_on(tmp_path, precision="float32").model.seen == 4
+
+
+def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
+    run = toy.run(steps=3, precision="float32")
+
+    def broken(rate):
+        raise KeyboardInterrupt
+
+    for report in loop.train(run):
+        if report.step == 2:
+            break
+    run.optimizer.step, step = broken, run.optimizer.step
+    with pytest.raises(KeyboardInterrupt):
+        trained(run)
+    with pytest.raises(RuntimeError, match="step 3 was broken off"):
+        loop.save(run, tmp_path)
+    assert not (tmp_path / "checkpoints").exists()
+    run.optimizer.step = step
+
+
+def test_progress_survives_json(tmp_path):
+    trained(toy.run(steps=9, log_every=4, precision="float32"), tmp_path, until=7, save_at=[7])
+    run = toy.go_on(tmp_path, steps=9, log_every=4, precision="float32")
+    assert run.progress.step == 7
+    assert run.progress.cursor == {"row": 56}
+    assert isinstance(run.progress.since, Sums)
+    assert run.progress.since.counts["label"] == 8 + 1 + 8  # of steps 5 to 7
+
+
+def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def asked_twice():
+        with loop.stopping() as stop:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                seen.append(stop.agreed(World()))
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        asked_twice()
+    assert seen == [False, True]
+    assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+
+
+def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
+    straight = trained(toy.run(steps=6))
+    run = toy.run(steps=6)
+    with loop.stopping() as stop:
+        for report in loop.train(run):
+            if report.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            if stop.agreed(run.world):
+                loop.save(run, tmp_path)
+                break
+    assert run.progress.step == 2
+    assert_equal(state(straight), state(trained(toy.go_on(tmp_path, steps=6))))
+
+
+def test_in_another_thread_signals_are_left_alone():
+    seen = []
+
+    def other():
+        with loop.stopping() as stop:
+            seen.append((stop.asked, signal.getsignal(signal.SIGINT)))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [(False, signal.getsignal(signal.SIGINT))]

@@ -1,0 +1,161 @@
+"""The promises of the loop, kept by the real models, objectives and loader."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
+from unmask.checkpoints import folder as checkpoints
+from unmask.hiding.loader import Loader
+from unmask.model.architecture import Architecture
+from unmask.published.catalogue import MODELS
+from unmask.tokens.vocabulary import Special
+from unmask.training import loop, optimize
+from unmask.training.log import Log
+from unmask.training.recipe import AdamW, Muon, Recipe
+
+V = 70
+FAMILIES = ("bert-mini", "gpt2-mini", "t5-mini")
+SPECIALS = {
+    "bert-mini": Special(
+        size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
+        ids=frozenset(range(5)),
+    ),
+    "gpt2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
+    "t5-mini": Special(
+        size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
+        sentinels=tuple(range(V - 1, V - 21, -1)), ids=frozenset([0, 1, 2, *range(V - 20, V)]),
+    ),
+}  # fmt: skip
+
+
+class Text:
+    """Words that follow each other by a simple rule, in memory."""
+
+    def text(self, start: int, end: int) -> Tokens:
+        at = np.arange(start, end)
+        marks = (
+            np.where(at % 2, 0, WORD)
+            | np.where(at % 6, 0, SENTENCE)
+            | np.where(at % 30, 0, PARAGRAPH)
+        )
+        return Tokens(5 + (at * at % 91 + at % 7) % 43, marks.astype(np.uint8))
+
+
+def small(stack):
+    return replace(stack, vocab_size=V, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8)
+
+
+def run(name, micro_tokens=100, **changes):
+    card = MODELS[name]
+    a = card.architecture
+    if isinstance(a, Architecture):
+        a = small(a)
+    else:
+        a = replace(a, encoder=small(a.encoder), decoder=small(a.decoder))
+    model = replace(card, architecture=a).build().initialize(0)
+    cuts = np.cumsum(np.random.default_rng(0).integers(5, 25, 300))
+    loader = Loader(
+        texts=Text(), rows=np.stack((cuts[:-1], cuts[1:]), 1),
+        objective=card.objective, special=SPECIALS[name],
+        length=40, batch_tokens=256, micro_tokens=micro_tokens, seed=5,
+    )  # fmt: skip
+    recipe = Recipe(model=name, steps=6, rate=1e-2, log_every=4, seed=5)
+    return loop.start(replace(recipe, **changes), model, loop.reading(loader))
+
+
+def state(run):
+    return {**loop.model_tensors(run), **run.optimizer.tensors()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
+def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
+    changes = dict(precision=precision, optimizer=optimizer)
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.mkdir()
+    b.mkdir()
+    straight = run(name, **changes)
+    assert any(getattr(module, "rate", 0) for module in straight.model.modules())  # dropout is on
+    with Log(a) as log:
+        for report in loop.train(straight):
+            log(report)
+    again = run(name, **changes)
+    for stop in (1, 3, 6):
+        with Log(b) as log:
+            for report in loop.train(again):
+                log(report)
+                if report.step == stop:
+                    break
+        loop.save(again, b)
+        again = run(name, **changes)
+        loop.restore(again, checkpoints.newest(b)[0])
+    assert straight.progress == again.progress
+    mine, theirs = state(straight), state(again)
+    assert mine.keys() == theirs.keys()
+    assert [n for n in mine if not torch.equal(mine[n], theirs[n])] == []
+    assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_micro_batches_do_not_change_a_step(name):
+    found = []
+    for limit in (100, None):
+        one = run(name, limit, precision="float32", steps=1)
+        for module in one.model.modules():
+            if hasattr(module, "rate"):
+                module.rate = 0.0
+        found.append((next(loop.train(one)), one.weights.gradient.clone()))
+    (a, ours), (b, theirs) = found
+    assert a.sums.counts == b.sums.counts
+    assert a.tokens == b.tokens
+    assert a.loss == pytest.approx(b.loss, rel=1e-5)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_learns():
+    reports = list(loop.train(run("gpt2-mini", steps=40, precision="float32")))
+    first = sum(r.loss for r in reports[:5]) / 5
+    last = sum(r.loss for r in reports[-5:]) / 5
+    assert last < first - 0.5
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
+    model = run(name).model
+    chosen = optimize.hidden_matrices(model)
+    assert all(n.startswith("backbone.") and ".layers." in n for n in chosen)
+    assert any("attention.q" in n for n in chosen)
+    assert any("feed_forward" in n for n in chosen)
+    left = {n for n, p in model.named_parameters() if p.ndim == 2} - chosen
+    assert not any(".layers." in n for n in left if not n.startswith("heads."))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weight_decay_is_for_matrices_and_tables(name):
+    model = run(name).model
+    for n, p in model.named_parameters():
+        assert optimize.decayed(n, p) == (p.ndim == 2), n
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_evaluation_gives_the_same_numbers_each_time(name):
+    one = run(name, precision="bfloat16")
+    micro, _ = next(one.batches(None))
+    first = loop.evaluate_on(one.model, micro)
+    assert first == loop.evaluate_on(one.model, micro)
+    assert first["loss"] > 1
+    next(loop.train(one))
+    assert first != loop.evaluate_on(one.model, micro)
+
+
+def test_a_loader_goes_on_from_plain_data():
+    batches = run("bert-mini").batches
+    straight = [micro for (micro, _), _ in zip(batches(None), range(5), strict=False)]
+    for (_, cursor), _ in zip(batches(None), range(2), strict=False):
+        assert set(cursor) == {"kind", "epoch", "window", "batch"}
+    again = [micro for (micro, _), _ in zip(batches(cursor), range(3), strict=False)]
+    for a, b in zip(straight[2:], again, strict=True):
+        assert [x.inputs.tolist() for x in a] == [x.inputs.tolist() for x in b]

@@ -1,0 +1,309 @@
+import math
+
+import pytest
+import torch
+import toy
+from torch import nn
+
+from unmask.training import optimize, recipe
+from unmask.training.optimize import Weights, decayed, hidden_matrices, orthogonal
+
+
+def backward(model, step, scale=1.0):
+    prediction = model(toy.rows(step))
+    (prediction.loss * scale).backward()
+
+
+def steps_of(config, n, dtype=torch.float32, rate=0.01):
+    """Train a toy for n steps; return the masters after each step and the gradients of each."""
+    model = toy.model().eval()
+    weights = Weights(model, dtype)
+    optimizer = optimize.build(config, model, weights)
+    begin = {name: t.clone() for name, t in weights.masters.items()}
+    after, gradients = [], []
+    for step in range(n):
+        weights.begin()
+        backward(model, step)
+        weights.settle(weights.reached)
+        gradients.append({name: g.clone() for name, g in weights.gradients.items()})
+        optimizer.step(rate)
+        weights.refresh()
+        after.append({name: t.clone() for name, t in weights.masters.items()})
+    return begin, after, gradients
+
+
+def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
+    weights = Weights(toy.model())
+    assert {name for name, t in weights.masters.items() if not decayed(name, t)} == {
+        "backbone.up.bias",
+        "backbone.norm.weight",
+        "backbone.norm.bias",
+        "backbone.unused.bias",
+        "heads.masked.bias",
+        "heads.label.bias",
+    }
+    assert not decayed("attention.bias", torch.zeros(3, 3))
+
+
+def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
+    assert hidden_matrices(toy.model()) == {
+        "backbone.up.weight",
+        "backbone.down.weight",
+        "backbone.unused.weight",
+    }
+
+
+def test_parameters_that_share_a_tensor_are_one():
+    weights = Weights(toy.model())
+    assert "backbone.tokens.weight" in weights.masters
+    assert "heads.masked.table.weight" not in weights.masters
+
+
+def test_adamw_is_torchs_own():
+    config = recipe.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
+    _, after, _ = steps_of(config, 5)
+    model = toy.model().eval()
+    named = dict(model.named_parameters())
+    reference = torch.optim.AdamW(
+        [
+            {"params": [p for n, p in named.items() if decayed(n, p)], "weight_decay": 0.3},
+            {"params": [p for n, p in named.items() if not decayed(n, p)], "weight_decay": 0.0},
+        ],
+        lr=0.01, betas=(0.8, 0.9), eps=1e-5, foreach=False, fused=False,
+    )  # fmt: skip
+    for step in range(5):
+        reference.zero_grad()
+        backward(model, step)
+        reference.step()
+    for name, p in named.items():
+        # The fused kernel orders the same operations otherwise.
+        torch.testing.assert_close(after[-1][name], p.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_lamb_is_algorithm_2_of_its_paper():
+    config = recipe.Lamb(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
+    begin, after, gradients = steps_of(config, 4, rate=0.02)
+    for name, x in begin.items():
+        if "unused" in name:
+            continue
+        x = x.double()
+        m, v = torch.zeros_like(x), torch.zeros_like(x)
+        for t in range(1, 5):
+            g = gradients[t - 1][name].double()
+            m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g**2
+            r = (m / (1 - 0.8**t)) / ((v / (1 - 0.9**t)) ** 0.5 + 1e-4)
+            if x.ndim >= 2:
+                r = r + 0.3 * x
+                r = r * x.norm() / r.norm()
+            x = x - 0.02 * r
+            torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-5, atol=1e-6)
+
+
+def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
+    model = nn.Linear(3, 2)
+    nn.init.zeros_(model.weight)
+    weights = Weights(model)
+    optimizer = optimize.build(recipe.Lamb(weight_decay=0.0), model, weights)
+    weights.begin()
+    model(torch.ones(1, 3)).sum().backward()
+    weights.settle(weights.reached)
+    optimizer.step(0.1)
+    torch.testing.assert_close(model.weight.detach(), torch.full((2, 3), -0.1), rtol=1e-4, atol=0)
+
+
+def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
+    config = recipe.Muon(momentum=0.9, weight_decay=0.5)
+    begin, after, gradients = steps_of(config, 3, rate=0.02)
+    others, _, _ = steps_of(config.others, 3, rate=0.02)[1], None, None
+    a, b, c = 3.4445, -4.7750, 2.0315
+    for name, x in begin.items():
+        if "unused" in name:
+            continue
+        if name not in ("backbone.up.weight", "backbone.down.weight"):
+            # Moved by AdamW: the first step, whose gradients are equal, shows it.
+            torch.testing.assert_close(after[0][name], others[0][name], rtol=0, atol=0)
+            continue
+        x, m = x.double(), torch.zeros_like(x, dtype=torch.float64)
+        for t in range(3):
+            g = gradients[t][name].double()
+            m = 0.9 * m + g
+            u, s, v = torch.linalg.svd(g + 0.9 * m, full_matrices=False)
+            s = s / s.norm()
+            for _ in range(5):
+                s = a * s + b * s**3 + c * s**5  # what the iteration does to singular values
+            update = u @ torch.diag(s) @ v * 0.2 * math.sqrt(max(x.shape))
+            x = x - 0.02 * 0.5 * x - 0.02 * update
+            torch.testing.assert_close(after[t][name].double(), x, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 20), (20, 3), (1, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_orthogonal_brings_singular_values_near_one(shape, dtype):
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonal(torch.randn(shape) * 1e3, dtype))
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+
+
+def test_orthogonal_of_zeros_is_zero():
+    assert not orthogonal(torch.zeros(3, 4)).any()
+
+
+@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+def test_a_parameter_without_gradient_is_neither_moved_nor_decayed(config):
+    begin, after, _ = steps_of(config, 2)
+    assert torch.equal(begin["backbone.unused.weight"], after[-1]["backbone.unused.weight"])
+
+
+@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_optimizer_remembers_exactly(config, dtype):
+    def trained(optimizer, model, weights, steps):
+        for step in steps:
+            weights.begin()
+            backward(model, step)
+            weights.settle(weights.reached)
+            optimizer.step(0.01)
+            weights.refresh()
+
+    model = toy.model().eval()
+    weights = Weights(model, dtype)
+    optimizer = optimize.build(config, model, weights)
+    trained(optimizer, model, weights, range(3))
+    kept = {name: t.clone() for name, t in optimizer.tensors().items()}
+    masters = {name: t.clone() for name, t in weights.masters.items()}
+    trained(optimizer, model, weights, range(3, 6))
+
+    other = toy.model(1).eval()
+    theirs = Weights(other, dtype)
+    for name, t in masters.items():
+        theirs.masters[name].copy_(t)
+    theirs.refresh()
+    again = optimize.build(config, other, theirs)
+    again.load(kept)
+    assert all(torch.equal(kept[n], t) for n, t in again.tensors().items())
+    trained(again, other, theirs, range(3, 6))
+    assert all(torch.equal(t, theirs.masters[n]) for n, t in weights.masters.items())
+    mine = optimizer.tensors()
+    assert mine.keys() == again.tensors().keys()
+    assert all(torch.equal(mine[n], t) for n, t in again.tensors().items())
+
+
+@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
+    model = toy.model()
+    optimizer = optimize.build(config, model, Weights(model))
+    for wrong in (
+        {"backbone.tokens.weight.nothing": torch.zeros(toy.V, toy.D)},
+        {"nobody.weight.mean": torch.zeros(2)},
+        {"nobody.weight.momentum": torch.zeros(2)},
+        {"backbone.up.weight.mean": torch.zeros(3), "backbone.up.weight.momentum": torch.zeros(3)},
+    ):
+        with pytest.raises(ValueError, match="memory does not fit this model"):
+            optimizer.load(wrong)
+
+
+def test_gradients_of_micro_batches_add_up_in_float32():
+    model, plain = toy.model().eval(), toy.model().eval().to(torch.bfloat16)
+    weights = Weights(model, torch.bfloat16)
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters())
+    exact = {name: torch.zeros_like(g) for name, g in weights.gradients.items()}
+    weights.begin()
+    for step in range(50):
+        backward(model, step)
+        assert all(p.grad is None for p in model.parameters())
+        plain.zero_grad()
+        backward(plain, step)
+        for name, p in plain.named_parameters():
+            exact[name] += 0 if p.grad is None else p.grad.float()
+    weights.settle(weights.reached)
+    for name, g in weights.gradients.items():
+        assert g.dtype == torch.float32
+        assert torch.equal(g, exact[name])
+
+
+def test_in_bfloat16_small_steps_are_not_lost():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    weights = Weights(model, torch.bfloat16)
+    optimizer = optimize.build(recipe.AdamW(weight_decay=0.0), model, weights)
+    for _ in range(100):  # each too small to move a 1 in bfloat16
+        weights.begin()
+        model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
+        weights.settle(weights.reached)
+        optimizer.step(1e-4)
+        weights.refresh()
+    assert weights.masters["weight"].item() == pytest.approx(0.99, abs=1e-4)
+    assert model.weight.item() == pytest.approx(0.99, abs=0.004)
+
+
+def test_norm_and_clip():
+    model = nn.Linear(2, 2)
+    weights = Weights(model)
+    weights.begin()
+    model(torch.tensor([[3.0, 4.0]])).sum().backward()
+    weights.settle(weights.reached)
+    norm = float(weights.norm())
+    assert norm == pytest.approx(math.sqrt(2 * (9 + 16 + 1)))
+    weights.clip(norm, 100.0)
+    assert float(weights.norm()) == pytest.approx(norm)
+    weights.clip(norm, 0.0)
+    assert float(weights.norm()) == pytest.approx(norm)
+    weights.clip(norm, 1.0)
+    assert float(weights.norm()) == pytest.approx(1)
+
+
+def test_factors_of_the_rate_hold_for_their_parameters():
+    model = toy.model().eval()
+    weights = Weights(model)
+    before = {name: t.clone() for name, t in weights.masters.items()}
+    optimizer = optimize.build(
+        recipe.AdamW(weight_decay=0.0),
+        model,
+        weights,
+        rates={"backbone.up.weight": 0.0, "backbone.up.bias": 0.5},
+    )
+    weights.begin()
+    backward(model, 0)
+    weights.settle(weights.reached)
+    optimizer.step(0.01)
+    assert torch.equal(weights.masters["backbone.up.weight"], before["backbone.up.weight"])
+    moved = (weights.masters["backbone.up.bias"] - before["backbone.up.bias"]).abs().max()
+    assert moved == pytest.approx(0.005, rel=1e-3)
+
+
+def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
+    model = toy.model().eval()
+    model.backbone.requires_grad_(False)
+    before = model.backbone.up.weight.detach().clone()
+    weights = Weights(model, torch.bfloat16)
+    assert not any(name.startswith("backbone") for name in weights.gradients)
+    optimizer = optimize.build(recipe.AdamW(), model, weights)
+    weights.begin()
+    backward(model, 0)
+    weights.settle(weights.reached)
+    optimizer.step(0.01)
+    weights.refresh()
+    weights.release()
+    assert torch.equal(model.backbone.up.weight.detach(), before)
+
+
+def test_release_leaves_a_float32_model_that_trains_by_itself():
+    model = toy.model().eval()
+    weights = Weights(model, torch.bfloat16)
+    weights.release()
+    assert all(p.dtype == torch.float32 and p.grad is None for p in model.parameters())
+    backward(model, 0)
+    assert model.backbone.up.weight.grad is not None
+    assert model.heads["masked"].table.weight is model.backbone.tokens.weight
+
+
+def test_a_model_with_nothing_to_train_can_be_stepped():
+    model = toy.model()
+    model.requires_grad_(False)
+    weights = Weights(model)
+    optimizer = optimize.build(recipe.AdamW(), model, weights)
+    weights.begin()
+    weights.settle(weights.reached)
+    optimizer.step(0.1)
+    assert float(weights.norm()) == 0

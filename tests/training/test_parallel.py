@@ -1,0 +1,164 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+
+from unmask.checkpoints.folder import newest, read_tensors
+from unmask.training import loop, parallel
+from unmask.training.parallel import World
+from unmask.training.recipe import AdamW, Recipe
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Train in two processes; each reads half of the texts of each step."""
+    out = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for rank in "01":
+        (out / rank).mkdir()
+    script = str(HERE / "two_processes.py")
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, rank, port, str(out)],
+            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        )
+        for rank in "01"
+    ]
+    assert [p.wait(timeout=60) for p in processes] == [0, 0]
+    return out
+
+
+@pytest.fixture(scope="module")
+def one():
+    recipe = Recipe(
+        model="toy", steps=6, precision="float32", rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
+    )
+    model = toy.model()
+    model.backbone.dropout = 0.0
+    run = loop.start(recipe, model, toy.batches())
+    return run, list(loop.train(run))
+
+
+def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
+    run, reports = one
+    tensors = loop.model_tensors(run)
+    for rank in "01":
+        said = json.loads((two / rank / "said.json").read_text())
+        assert [t for _, _, t in said["losses"]] == [report.tokens for report in reports]
+        for (loss, norm, _), report in zip(said["losses"], reports, strict=True):
+            # Float32 sums in another order.
+            assert loss == pytest.approx(report.loss, rel=1e-5)
+            assert norm == pytest.approx(report.gradient_norm, rel=1e-4)
+        for name, t in read_tensors(two / rank / "state.safetensors").items():
+            if name != "seen":  # counts forwards: half the texts, but as many micro-batches
+                torch.testing.assert_close(t, tensors[name], rtol=1e-3, atol=1e-5)
+
+
+def test_processes_hold_the_same_weights_and_write_the_same_log_bit_for_bit(two):
+    a, b = (read_tensors(two / rank / "state.safetensors") for rank in "01")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert (two / "0" / "log.jsonl").read_bytes() == (two / "1" / "log.jsonl").read_bytes()
+
+
+def test_processes_tell_each_other_plain_data(two):
+    for rank in "01":
+        said = json.loads((two / rank / "said.json").read_text())
+        assert said["told"] == [{"rank": 0}, {"rank": 1}]
+        assert said["first"] == "from 0"
+        assert said["agreed"] is True
+        assert said["newest"] == 6
+
+
+def test_processes_agree_on_how_many_steps_fit(two):
+    steps = [json.loads((two / rank / "said.json").read_text())["steps"] for rank in "01"]
+    assert steps[0] == steps[1] >= 1
+
+
+def test_only_the_first_process_saves_and_one_process_can_go_on(two):
+    checkpoint, damaged = newest(two)
+    assert not damaged
+    run = toy.run(steps=8, precision="float32", rate=1e-2, optimizer=AdamW(eps=1e-3))
+    loop.restore(run, checkpoint)
+    assert [report.step for report in loop.train(run)] == [7, 8]
+
+
+def test_one_process_tells_itself():
+    world = World()
+    assert world.tell([1, None]) == [[1, None]]
+    assert world.total({"a": 2}) == {"a": 2}
+    assert world.first("x") == "x"
+
+
+def test_no_such_device_is_an_error():
+    for name in ("cuda:99", "toaster"):
+        with pytest.raises(ValueError, match=f"device '{name}' cannot be used here") as error:
+            parallel.pick_device(name)
+        assert "\n" not in str(error.value)
+
+
+def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
+    assert parallel.pick_precision("float32") == "float32"
+    assert parallel.pick_precision("bfloat16") == "bfloat16"
+    native = parallel.native_bfloat16(torch.device("cpu"))
+    assert parallel.pick_precision("auto") == ("bfloat16" if native else "float32")
+    flags = Path("/proc/cpuinfo")
+    if flags.exists() and "avx512_bf16" in flags.read_text():
+        assert native
+
+
+def test_threads_are_never_more_than_the_cores():
+    before = torch.get_num_threads()
+    try:
+        assert parallel.use_threads(1) == 1 == torch.get_num_threads()
+        assert 1 <= parallel.use_threads() <= (os.cpu_count() or 1)
+    finally:
+        torch.set_num_threads(before)
+
+
+def faults(megabytes):
+    """Page faults of fetching and freeing a large tensor five times."""
+    import resource
+
+    begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        torch.zeros(megabytes << 18)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin
+
+
+def test_reused_memory_is_not_fetched_anew_and_can_be_given_back():
+    if not parallel.reuse_memory(False):
+        pytest.skip("no glibc")
+    before = faults(100)
+    try:
+        assert parallel.reuse_memory()
+        during = min(faults(100) for _ in range(4))  # the first rounds fetch what is then kept
+    finally:
+        assert parallel.reuse_memory(False)
+    after = faults(100)
+    assert during * 20 < before
+    assert after * 2 > before
+
+
+def test_without_glibc_nothing_is_changed(monkeypatch):
+    monkeypatch.setattr(parallel.platform, "libc_ver", lambda: ("", ""))
+    assert parallel.reuse_memory() is False
+
+
+def test_the_matmul_peak_is_a_number_of_this_century():
+    peak = parallel.matmul_peak(torch.float32, seconds=0.02, sizes=(128, 256))
+    assert 1e8 < peak < 1e16
+
+
+def test_memory_in_use_is_more_than_a_tensor():
+    assert parallel.memory_bytes(torch.device("cpu")) > 10 << 20

@@ -1,0 +1,171 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.config import from_dict, to_dict
+from unmask.hiding.objectives import BERT, T5
+from unmask.training.recipe import AdamW, Lamb, Muon, Recipe, merge, parse, read
+from unmask.training.schedule import WSD, Cosine, Linear
+
+
+def card(name):
+    if name != "bert-mini":
+        raise ValueError(f"unknown model {name!r}")
+    return Recipe(model=name, length=128, objective=BERT)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_a_difference_to_its_card(tmp_path):
+    path = written(
+        tmp_path,
+        """
+        model = "bert-mini"
+        data = ["a.txt", "b/*.jsonl.gz"]
+        steps = 500
+        optimizer = {weight_decay = 0.1}
+        schedule = {kind = "WSD", decay = 50}
+        objective.objective.choose.rate = 0.3
+        [architecture]
+        d_model = 64
+        """,
+    )
+    recipe = read(path, base=card)
+    assert recipe.length == 128
+    assert recipe.data == ("a.txt", "b/*.jsonl.gz")
+    assert recipe.optimizer == AdamW(weight_decay=0.1)
+    assert recipe.schedule == WSD(decay=50)
+    assert recipe.objective == replace(
+        BERT, objective=replace(BERT.objective, choose=replace(BERT.objective.choose, rate=0.3))
+    )
+    assert recipe.architecture == {"d_model": 64}
+
+
+def test_changes_are_differences_to_the_file(tmp_path):
+    path = written(tmp_path, 'model = "bert-mini"\nsteps = 500\n')
+    recipe = read(
+        path,
+        base=card,
+        changes=[
+            "rate=3e-4",
+            "steps=20",
+            "schedule.kind=Cosine",
+            "schedule.floor=0.5",
+            "optimizer=Lamb",
+            "architecture.n_layers=2",
+            "micro_tokens=512",
+            "micro_tokens=none",
+            "tokenizer=runs/other",
+            "compile=true",
+        ],
+    )
+    assert (recipe.rate, recipe.steps, recipe.micro_tokens, recipe.compile) == (
+        3e-4,
+        20,
+        None,
+        True,
+    )
+    assert recipe.schedule == Cosine(floor=0.5)
+    assert recipe.optimizer == Lamb()
+    assert recipe.architecture == {"n_layers": 2}
+    assert recipe.tokenizer == "runs/other"
+
+
+def test_a_name_alone_is_the_cards_own_recipe():
+    assert read("bert-mini", base=card) == card("bert-mini")
+
+
+def test_a_recipe_is_plain_data():
+    recipe = Recipe(
+        model="t5-mini", objective=T5, optimizer=Muon(), schedule=WSD(0.1, 7), dropout=0.0
+    )
+    assert from_dict(Recipe, to_dict(recipe)) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("steps = 5", "my.toml: model must be the name of a card, got None"),
+        ("model = 3", "my.toml: model must be the name of a card, got 3"),
+        ('model = "bert-mini"\nsteps = = 5', r"my.toml: not TOML \(.*line 2"),
+        ('model = "bert-mini"\nstep = 5', "my.toml: unknown key 'step'; did you mean 'steps'"),
+        ('model = "bert-mini"\nsteps = "5"', "my.toml: steps must be int, got '5'"),
+        ('model = "bert-mini"\nsteps = 0', "my.toml: steps must be at least 1, got 0"),
+        ('model = "bert-mini"\nrate = nan', "my.toml: rate must be above 0, got nan"),
+        ('model = "bert-mini"\nrate = -1.0', "my.toml: rate must be above 0"),
+        ('model = "bert-mini"\ndropout = 1.0', "my.toml: dropout must be from 0 to below 1"),
+        ('model = "bert-mini"\ndev = 1.0', "my.toml: dev must be from 0 to below 1"),
+        ('model = "bert-mini"\nclip = -1.0', "my.toml: clip must be at least 0"),
+        ('model = "bert-mini"\nseed = -1', "my.toml: seed must be from 0"),
+        ('model = "bert-mini"\nbatch_tokens = 100', "batch_tokens must be at least length, 128"),
+        ('model = "bert-mini"\nmicro_tokens = 100', "micro_tokens must be at least length, 128"),
+        ('model = "bert-mini"\nschedule = "Cosinus"', "schedule.kind must be one of .*'Cosine'"),
+        ('model = "bert-mini"\nschedule.warmup = 1.5', r"schedule\.warmup must be a whole number"),
+        ('model = "bert-mini"\noptimizer.betas = [0.9]', "optimizer.betas must have 2 items"),
+        ('model = "bert-mini"\noptimizer.betas = [0.9, 1.0]', "optimizer.betas must be from 0 to"),
+        ('model = "bert-mini"\noptimizer.eps = 0', "optimizer.eps must be above 0"),
+        ('model = "bert-mini"\nsteps = 9\nschedule.warmup = 10', "take 10 steps, but steps is 9"),
+        ('model = "bert-maxi"', "my.toml: unknown model 'bert-maxi'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path, text, says):
+    with pytest.raises(ValueError, match=says) as error:
+        read(written(tmp_path, text), base=card)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_utf8_is_an_error(tmp_path):
+    path = tmp_path / "my.toml"
+    path.write_bytes(b'model = "\xff"')
+    with pytest.raises(ValueError, match=r"my.toml: not UTF-8 .* at byte 9"):
+        read(path, base=card)
+
+
+def test_no_such_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.toml"):
+        read(tmp_path / "none.toml", base=card)
+
+
+@pytest.mark.parametrize("change", ["steps", "=5", "a..b=5", ".a=5"])
+def test_a_change_without_key_or_value_is_an_error(change):
+    with pytest.raises(ValueError, match=r"--set .*: must be key=value"):
+        read("bert-mini", base=card, changes=[change])
+
+
+def test_a_wrong_change_names_itself():
+    with pytest.raises(ValueError, match=r"--set steps=many: steps must be int, got 'many'"):
+        read("bert-mini", base=card, changes=["steps=many"])
+
+
+@given(st.text())
+def test_any_value_of_a_change_is_read_as_something(text):
+    assert list(parse(f"a.b={text}")["a"]) == ["b"]
+
+
+def test_a_value_cannot_set_another_key():
+    assert parse("a=1\nb = 2") == {"a": "1\nb = 2"}
+
+
+def test_a_table_of_another_kind_replaces_the_old_one():
+    old = to_dict({"schedule": WSD(decay=7)})
+    assert merge(old, {"schedule": {"kind": "Linear"}}) == {"schedule": {"kind": "Linear"}}
+    assert merge(old, {"schedule": {"warmup": 3}})["schedule"]["decay"] == 7
+    assert merge(old, {"schedule": "Linear"}) == {"schedule": {"kind": "Linear"}}
+
+
+def test_the_rate_of_a_step_is_the_peak_times_the_schedule():
+    recipe = Recipe(model="x", rate=0.5, steps=6, schedule=Linear(2))
+    assert [recipe.rate_at(step) for step in (1, 2, 3)] == [0.25, 0.5, 0.4]
+
+
+def test_recipes_are_read_without_torch():
+    code = "import sys, unmask.training.recipe; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

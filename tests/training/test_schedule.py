@@ -1,0 +1,117 @@
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from unmask.config import from_dict, to_dict
+from unmask.training.recipe import Recipe
+from unmask.training.schedule import (
+    WSD,
+    Constant,
+    Cosine,
+    InverseSquareRoot,
+    Linear,
+    count,
+    steps_for,
+)
+
+warmups = st.one_of(st.integers(0, 40), st.floats(0, 0.9))
+schedules = st.one_of(
+    st.builds(Constant, warmups),
+    st.builds(Linear, warmups),
+    st.builds(Cosine, warmups, st.floats(0, 1)),
+    st.builds(InverseSquareRoot, warmups),
+    st.builds(WSD, warmups, warmups, st.sampled_from(["linear", "sqrt"])),
+)
+
+
+@given(schedules, st.integers(1, 200))
+def test_every_step_of_every_schedule_is_taken_at_a_rate_above_zero_and_up_to_the_peak(
+    schedule, steps
+):
+    rates = [schedule.rate(step, steps) for step in range(1, steps + 1)]
+    assert all(0 <= rate <= 1 + 1e-12 for rate in rates)
+    if not (isinstance(schedule, Cosine) and schedule.floor == 0):
+        assert all(rate > 0 for rate in rates)
+
+
+@given(schedules, st.integers(1, 200))
+def test_rates_rise_and_then_only_fall(schedule, steps):
+    rates = [schedule.rate(step, steps) for step in range(1, steps + 1)]
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert all(a >= b - 1e-12 for a, b in zip(rates[top:], rates[top + 1 :], strict=False))
+
+
+@given(schedules)
+def test_a_schedule_is_plain_data(schedule):
+    taken = count(schedule.warmup, 100) + count(getattr(schedule, "decay", 0), 100)
+    assume(taken <= 100)
+    recipe = Recipe(model="x", steps=100, schedule=schedule)
+    assert from_dict(Recipe, to_dict(recipe)) == recipe
+
+
+def test_linear_goes_up_to_the_peak_and_down_to_zero_one_step_after_the_last():
+    rates = [Linear(warmup=2).rate(step, 6) for step in range(1, 8)]
+    assert rates == pytest.approx([0.5, 1, 0.8, 0.6, 0.4, 0.2, 0])
+
+
+def test_a_share_of_the_steps_is_the_same_as_their_number():
+    for step in range(1, 101):
+        assert Linear(0.1).rate(step, 100) == Linear(10).rate(step, 100)
+    assert count(0.06, 10) == 1
+    assert count(0.0, 10) == 0
+
+
+def test_cosine_is_halfway_down_in_the_middle_and_ends_at_its_floor():
+    cosine = Cosine(warmup=0, floor=0.2)
+    assert cosine.rate(50, 99) == pytest.approx(0.6)
+    assert cosine.rate(99, 99) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_inverse_square_root_halves_when_the_steps_are_four_times_as_many():
+    schedule = InverseSquareRoot(warmup=100)
+    assert schedule.rate(100, 10_000) == 1
+    assert schedule.rate(400, 10_000) == pytest.approx(0.5)
+
+
+def test_wsd_is_flat_until_its_decay():
+    schedule = WSD(warmup=10, decay=20, shape="linear")
+    assert [schedule.rate(step, 100) for step in (10, 40, 80)] == [1, 1, 1]
+    assert schedule.rate(81, 100) == pytest.approx(20 / 21)
+    assert schedule.rate(100, 100) == pytest.approx(1 / 21)
+    root = WSD(warmup=10, decay=20, shape="sqrt")
+    assert root.rate(90, 100) == pytest.approx(1 - math.sqrt(10 / 21))
+
+
+@pytest.mark.parametrize("share", [-1, -0.1, 1.0, 1.5, float("nan")])
+def test_a_warmup_that_is_neither_steps_nor_a_share_is_an_error(share):
+    with pytest.raises(
+        ValueError, match=r"schedule\.warmup must be a whole number of steps or a share"
+    ):
+        Linear(share)
+
+
+def test_steps_for_leaves_out_the_first_measurements_and_rounds_down_to_two_digits():
+    assert steps_for(1, [9.0, 9.0, 0.5, 0.5]) == 120
+    assert steps_for(1, [9.0, 9.0, 0.09]) == 660
+    assert steps_for(1, [9.0, 0.09]) == 660
+    assert steps_for(1, [0.7]) == 85
+    assert steps_for(1, [9.0, 9.0, 1.0], spent=57.5) == 2
+
+
+def test_steps_for_gives_at_least_one_step():
+    assert steps_for(1, [1000.0]) == 1
+    assert steps_for(1, [1.0], spent=1000) == 1
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_minutes_that_are_none_are_an_error(minutes):
+    with pytest.raises(ValueError, match="minutes must be above 0"):
+        steps_for(minutes, [1.0])
+
+
+def test_nothing_measured_is_an_error():
+    with pytest.raises(ValueError, match="no step was measured"):
+        steps_for(1, [])

@@ -1,0 +1,310 @@
+"""One folder a checkpoint: written whole or not at all, checked when read, the last few kept.
+
+checkpoints/step-00001000/model.safetensors        the float32 weights, by our names
+                          optimizer.safetensors    what the optimizer remembers
+                          progress.json            how far the run was, and how long its logs were
+                          manifest.json            size and SHA-256 of each of these
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unmask.files import sha256, sweep, whole
+
+FORMAT = 1
+LOGS = ("log.jsonl", "timing.jsonl")
+"""Files of the run folder that grow; a resumed run cuts them back to where its checkpoint was."""
+
+_NAME = re.compile(r"step-(\d{8,})")
+_LEFT = re.compile(r"\.step-\d+(\.damaged)?\.(fresh|removed)\.part")
+_MANIFEST, _PROGRESS = "manifest.json", "progress.json"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found whole."""
+
+    path: Path
+    step: int
+    progress: Mapping[str, Any]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """Read one of its sets of tensors: "model" or "optimizer"."""
+        return read_tensors(self.path / f"{name}.safetensors")
+
+
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    progress: Mapping[str, Any],
+    *,
+    keep: int = 2,
+) -> Path:
+    """Write the checkpoint of a run at `step`, and remove all but the newest `keep`.
+
+    The run's logs are flushed to the disk first, and how long they are is written with the
+    checkpoint: `rewind` cuts them back to it. Checkpoints of later steps, which only a run that
+    went back can find, are removed too.
+
+    Args:
+        folder: of the run; the checkpoint goes to `checkpoints/step-…` in it.
+        step: the last step that was taken.
+        tensors: by file name without `.safetensors`.
+        progress: what else the run must know, as plain data.
+        keep: how many checkpoints stay.
+
+    Raises:
+        OSError: it cannot be written, for instance because the disk is full. Checkpoints that were
+            there are untouched.
+    """
+    home = folder / "checkpoints"
+    path, fresh = home / f"step-{step:08}", home / f".step-{step:08}.fresh.part"
+    try:
+        if not home.is_dir():
+            home.mkdir()
+            _flush(folder)
+        logs = _flush_logs(folder)
+        if path.exists() and problem(path) is None and read_progress(path)["logs"] == logs:
+            return path
+        _write(fresh, tensors, {"format": FORMAT, "step": step, "logs": logs, **progress})
+        if path.exists():  # damaged, or written before the logs' last lines
+            _remove(path)
+        fresh.rename(path)
+        _flush(home)
+    except OSError as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if error.errno not in _NO_SPACE:
+            raise
+        why = f"the checkpoint of step {step} was not written, earlier ones are untouched"
+        why = f"{why}: {os.strerror(error.errno)}"
+        raise OSError(error.errno, why, str(home)) from error
+    _prune(home, step, keep)
+    return path
+
+
+def _prune(home: Path, step: int, keep: int) -> None:
+    found = _all(home)
+    kept = [path for s, path in found if s <= step][:keep]
+    for _, old in found:
+        if old not in kept:
+            _remove(old)
+    for damaged in home.glob("step-*.damaged"):
+        _remove(damaged)
+
+
+def newest(folder: Path, *, tidy: bool = True) -> tuple[Checkpoint | None, list[str]]:
+    """Find the newest whole checkpoint of a run; say which newer ones are damaged, a line each.
+
+    Args:
+        folder: of the run.
+        tidy: remove what interrupted writes left, and rename damaged checkpoints to
+            `step-….damaged`, which `save` removes when it has written another. Only for the one
+            process that goes on with the run; whoever merely looks at it says False.
+    """
+    home = folder / "checkpoints"
+    if not home.is_dir():
+        return None, []
+    if tidy:
+        _tidy(home)
+    damaged: list[str] = []
+    for step, path in _all(home):
+        reason = problem(path)
+        if reason is None:
+            return Checkpoint(path, step, read_progress(path)), damaged
+        damaged.append(f"{path}: damaged, so not used: {reason}")
+        if tidy:
+            aside = path.with_name(f"{path.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+    return None, damaged
+
+
+def _tidy(home: Path) -> None:
+    sweep(home)
+    for left in home.iterdir():
+        if _LEFT.fullmatch(left.name):
+            shutil.rmtree(left)
+
+
+def problem(path: Path) -> str | None:
+    """Check a checkpoint against its manifest, byte by byte; return what is wrong, if anything."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+        files: dict[str, dict[str, Any]] = manifest["files"]
+        expected = {str(name): (int(f["size"]), str(f["sha256"])) for name, f in files.items()}
+    except FileNotFoundError:
+        return f"there is no {_MANIFEST}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{_MANIFEST} cannot be read"
+    if _PROGRESS not in expected:
+        return f"{_MANIFEST} does not name {_PROGRESS}"
+    for name, (size, digest) in expected.items():
+        file = path / Path(name).name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes instead of {size}"
+        if sha256(file) != digest:
+            return f"{name} has changed since it was written"
+    return None
+
+
+def read_progress(path: Path) -> dict[str, Any]:
+    """Read how far the run was.
+
+    Raises:
+        ValueError: a later version of Unmask wrote it.
+    """
+    progress: dict[str, Any] = json.loads((path / _PROGRESS).read_bytes())
+    if progress["format"] > FORMAT:
+        raise ValueError(
+            f"{path} was written by a later version of Unmask "
+            f"(format {progress['format']}; this one reads up to {FORMAT})"
+        )
+    return progress
+
+
+def rewind(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
+    """Cut the run's logs back to a checkpoint, or to nothing; say what they lack, if anything."""
+    lengths: Mapping[str, int] = {} if checkpoint is None else checkpoint.progress["logs"]
+    missing: list[str] = []
+    for name in LOGS:
+        path, length = folder / name, lengths.get(name, 0)
+        there = path.stat().st_size if path.exists() else 0
+        if there > length:
+            os.truncate(path, length)
+        elif there < length:
+            missing.append(
+                f"{path}: {length - there} bytes of the log are missing; going on without them"
+            )
+    return missing
+
+
+@contextmanager
+def claim(folder: Path) -> Generator[None, None, None]:
+    """Keep other processes from training in the same run folder, for as long as this process lives.
+
+    Raises:
+        ValueError: another process does.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (folder / ".lock").open("wb") as file:
+        try:
+            # A record lock: unlike flock's, it does not live on in worker processes when this one
+            # is killed.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ValueError(f"{folder}: another process is training in this folder") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise  # file systems without locks go without
+        yield
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file; the caller makes it whole.
+
+    Raises:
+        OSError: it cannot be written, for instance because the disk is full.
+    """
+    path.touch()
+    mode = (
+        path.stat().st_mode
+    )  # the library's own file is for its owner alone, whatever the user's mask says
+    try:
+        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+        path.chmod(mode)
+    except SafetensorError as error:
+        # The library says the system's error number only in its text.
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no whole safetensors file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged, or no safetensors file ({error})") from None
+
+
+def _all(home: Path) -> list[tuple[int, Path]]:
+    """List the checkpoints, whole or not, newest first."""
+    found = [
+        (int(m[1]), p) for p in home.iterdir() if (m := _NAME.fullmatch(p.name)) and p.is_dir()
+    ]
+    return sorted(found, reverse=True)
+
+
+def _write(
+    path: Path, tensors: Mapping[str, Mapping[str, Tensor]], progress: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint to a hidden folder, whole and flushed; replace one that was left there."""
+    if path.exists():
+        shutil.rmtree(path)
+    with whole(path) as beside:
+        beside.mkdir()
+        for name, some in tensors.items():
+            write_tensors(beside / f"{name}.safetensors", some)
+        (beside / _PROGRESS).write_text(json.dumps(progress, indent=1) + "\n")
+        (beside / _MANIFEST).write_text(json.dumps(_manifest(beside), indent=1) + "\n")
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    files = {
+        p.name: {"size": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir())
+    }
+    return {"format": FORMAT, "files": files}
+
+
+def _flush_logs(folder: Path) -> dict[str, int]:
+    lengths: dict[str, int] = {}
+    for name in LOGS:
+        if (folder / name).exists():
+            with (folder / name).open("rb") as file:
+                os.fsync(file.fileno())
+                lengths[name] = os.fstat(file.fileno()).st_size
+    return lengths
+
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; killed on the way, it leaves nothing that looks like one."""
+    hidden = path.with_name(f".{path.name}.removed.part")
+    if hidden.exists():
+        shutil.rmtree(hidden)
+    path.rename(hidden)
+    shutil.rmtree(hidden)

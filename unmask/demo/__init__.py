@@ -1,0 +1,28 @@
+"""The bundled text and task: free, small, and read by `unmask demo` and `unmask hide`.
+
+ATTRIBUTION says where from.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+NAMES = {
+    "novels": "novels.txt.xz",
+    "train": "spoken/train.tsv",
+    "dev": "spoken/dev.tsv",
+    "test": "spoken/test.tsv",
+}
+
+
+def bundled(name: Literal["novels", "train", "dev", "test"]) -> str:
+    """Return the path of a bundled file.
+
+    The novels to pretrain on, or a split of the labelled sentences.
+    """
+    return str(Path(str(files("unmask.demo"))) / NAMES[name])
+
+
+def recipe_file() -> str:
+    """Return the path of the demo's recipe."""
+    return str(Path(str(files("unmask.demo"))) / "recipe.toml")

@@ -1,0 +1,1 @@
+"""Training: a recipe, what moves the weights, and a loop that its caller owns."""

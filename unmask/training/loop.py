@@ -1,0 +1,506 @@
+"""The loop: `train(run)` takes a step between two yields; its caller logs, evaluates and saves."""
+
+import hashlib
+import math
+import platform
+import signal
+import struct
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.folder import Checkpoint
+from unmask.config import from_dict, to_dict
+from unmask.heads.prediction import Prediction, Term
+from unmask.hiding.loader import Cursor, Loader
+from unmask.training import optimize, parallel
+from unmask.training.log import Report, Sums
+from unmask.training.optimize import Optimizer, Weights
+from unmask.training.parallel import World
+from unmask.training.recipe import Recipe
+from unmask.training.schedule import DROPPED, steps_for
+
+Micro = Sequence[Batch]
+"""What goes through the model in one step, some texts at a time."""
+Batches = Callable[[Any], Iterator[tuple[Micro, Any]]]
+"""From a place in the data (None: its beginning): for each step, the micro-batches of this process
+and the place after it. A place is plain data, since it is written as JSON."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model that knows, before it runs, how many places it will be asked."""
+
+    def count(self, batch: Batch) -> Mapping[str, int]:
+        """Count the places that each term asks."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run is."""
+
+    step: int = 0
+    tokens: int = 0
+    cursor: Any = None
+    """The place in the data of the next step."""
+    skipped: int = 0
+    in_a_row: int = 0
+    """Skipped steps since the last one that was not."""
+    since: Sums = field(default_factory=Sums)
+    """Of the steps since the last logged one."""
+
+
+@dataclass
+class Run:
+    """Everything that changes while training, and what it is made by."""
+
+    recipe: Recipe
+    model: nn.Module
+    forward: Callable[[Batch], Prediction]
+    """The model, compiled if the recipe says so."""
+    weights: Weights
+    optimizer: Optimizer
+    batches: Batches
+    world: World
+    progress: Progress = field(default_factory=Progress)
+    moving: bool = False
+    """In the middle of changing weights: what there is now is no step's result."""
+
+
+def start(
+    recipe: Recipe,
+    model: nn.Module,
+    batches: Batches,
+    *,
+    world: World | None = None,
+    rates: Mapping[str, float] | None = None,
+) -> Run:
+    """Begin a run with an initialized model; `restore` goes on with one.
+
+    Moves the model to the device of `world` and its parameters to the recipe's precision.
+
+    Args:
+        recipe: all that the run depends on.
+        model: takes a batch, returns a Prediction, and counts what a batch asks.
+        batches: the data; see Batches.
+        world: the processes that share the run.
+        rates: factors of the learning rate by parameter name.
+    """
+    world = world or World()
+    model.to(world.device)
+    precision = parallel.pick_precision(recipe.precision, world.device)
+    weights = Weights(model, parallel.dtype_of(precision))
+    return Run(
+        recipe=replace(recipe, precision=precision),
+        model=model,
+        forward=torch.compile(model, dynamic=True) if recipe.compile else model,
+        weights=weights,
+        optimizer=optimize.build(recipe.optimizer, model, weights, rates=rates),
+        batches=batches,
+        world=world,
+    )
+
+
+def reading(loader: Loader) -> Batches:
+    """Take a run's data from a loader."""
+
+    def since(cursor: Any) -> Iterator[tuple[Micro, Any]]:
+        begin = loader.cursor if cursor is None else from_dict(Cursor, cursor)
+        for micro, after in replace(loader, cursor=begin):
+            yield micro, to_dict(after)
+
+    return since
+
+
+def train(run: Run) -> Iterator[Report]:
+    """Train to the recipe's last step from wherever the run is, which can be saved at every yield.
+
+    Raises:
+        FloatingPointError: the recipe's `max_skipped` steps in a row had no finite loss and
+            gradient.
+        ValueError: the data ended before the last step.
+    """
+    recipe, model = run.recipe, run.model
+    if run.progress.step >= recipe.steps:
+        return
+    data = iter(run.batches(run.progress.cursor))
+    model.train()
+    while run.progress.step < recipe.steps:
+        begin = time.perf_counter()
+        step = run.progress.step + 1
+        try:
+            micro, cursor = next(data)
+        except StopIteration:
+            raise ValueError(f"the data ended before step {step} of {recipe.steps}") from None
+        sums, tokens, norm = _gradient(run, micro, step)
+        rate = recipe.rate_at(step)
+        moved = sums.finite and math.isfinite(norm)
+        run.moving = True
+        if moved:
+            run.weights.clip(norm, recipe.clip)
+            run.optimizer.step(rate)
+            run.weights.refresh()
+        p = run.progress
+        progress = Progress(
+            step=step,
+            tokens=p.tokens + tokens,
+            cursor=cursor,
+            skipped=p.skipped + (not moved),
+            in_a_row=0 if moved else p.in_a_row + 1,
+            since=p.since + sums if moved else p.since,
+        )
+        logged = step % recipe.log_every == 0 or step == recipe.steps
+        run.progress = replace(progress, since=Sums()) if logged else progress
+        run.moving = False
+        yield Report(
+            step=step,
+            steps=recipe.steps,
+            tokens=progress.tokens,
+            new_tokens=tokens,
+            sums=sums,
+            since=progress.since if logged else None,
+            rate=rate,
+            gradient_norm=norm,
+            seconds=time.perf_counter() - begin,
+            skipped=progress.skipped,
+            skipped_now=not moved,
+        )
+        if progress.in_a_row >= recipe.max_skipped:
+            raise FloatingPointError(
+                f"step {step}: the loss or its gradient was not finite in {progress.in_a_row} "
+                f"steps in a row (loss {sums.loss}, gradient norm {norm}); "
+                f"a lower rate (now {rate:.3g}) or a longer warm-up may help"
+            )
+
+
+def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
+    """Add up one step's gradients over micro-batches and processes; return sums, tokens, norm."""
+    world, weights = run.world, run.weights
+    mine = _counts(run.model, micro)
+    asked = {f"asked.{name}": n for name, n in mine.items()}
+    said = world.total({"tokens": sum(count_tokens(batch) for batch in micro)} | asked)
+    tokens = int(said.pop("tokens"))
+    counts = {name.removeprefix("asked."): int(n) for name, n in said.items()}
+
+    weights.begin()
+    answers: list[Mapping[str, Term]] = []
+    for i, batch in enumerate(micro):
+        torch.manual_seed(seed_of(run.recipe.seed, step, i, world.rank))
+        terms = run.forward(batch.to(world.device)).terms
+        # Each term is a mean over the places of the whole step: how the step is cut changes
+        # nothing.
+        losses = [term.total / max(counts[name], 1) for name, term in terms.items()]
+        loss = torch.stack(losses).sum() if losses else torch.zeros(())
+        if loss.requires_grad:
+            loss.backward()
+        answers.append(terms)
+    assert mine == _asked(answers, mine), "a head asked other places than it had counted"
+    _share_gradients(world, weights)
+
+    values = _read(_added(answers) | {"norm": weights.norm()})
+    norm = values.pop("norm")
+    return _sums(world.total(values), counts), tokens, norm
+
+
+def _share_gradients(world: World, weights: Weights) -> None:
+    if world.size == 1:
+        weights.settle(weights.reached)
+        return
+    reached = torch.tensor(weights.reached, dtype=torch.float32, device=world.device)
+    world.add_up(reached)
+    weights.settle([n > 0 for n in reached.tolist()])
+    world.add_up(weights.gradient)
+
+
+def _added(answers: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
+    """Sum what some batches answered, by term, on the device."""
+    sums: dict[str, Tensor] = {}
+    for terms in answers:
+        for name, term in terms.items():
+            found = {f"total.{name}": term.total}
+            if term.right is not None:
+                found[f"right.{name}"] = term.right
+            for key, value in found.items():
+                value = value.detach().double()
+                sums[key] = sums[key] + value if key in sums else value
+    return sums
+
+
+def _asked(answers: Iterable[Mapping[str, Term]], names: Iterable[str]) -> dict[str, int]:
+    asked = dict.fromkeys(names, 0)
+    for terms in answers:
+        for name, term in terms.items():
+            asked[name] = asked.get(name, 0) + term.count
+    return asked
+
+
+def _sums(values: Mapping[str, float], counts: Mapping[str, int]) -> Sums:
+    rights = {name: f"right.{name}" for name in counts}
+    return Sums(
+        {name: values.get(f"total.{name}", 0.0) for name in counts},
+        counts,
+        {name: int(values[key]) for name, key in rights.items() if key in values},
+    )
+
+
+def _counts(model: nn.Module, micro: Iterable[Batch]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for batch in micro:
+        for name, n in _counting(model).count(batch).items():
+            counts[name] = counts.get(name, 0) + n
+    return counts
+
+
+def _counting(model: Any) -> Counting:
+    return model
+
+
+def _read(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """Read numbers back from the device, all at once."""
+    if not tensors:
+        return {}
+    values: list[float] = torch.stack([t.detach().double() for t in tensors.values()]).tolist()
+    return dict(zip(tensors, values, strict=True))
+
+
+def seed_of(*numbers: int) -> int:
+    """Make a seed from a place in the run: the same on every machine, unlike its neighbors'."""
+    data = struct.pack(f"<{len(numbers)}q", *numbers)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def count_tokens(batch: Batch) -> int:
+    """Count the tokens of a batch that are not padding, of both sides of an encoder-decoder."""
+    n = _real(batch.inputs, batch.visibility, batch.last)
+    return n if batch.source is None else n + _real(batch.source, batch.source_visibility, None)
+
+
+def _real(ids: Tensor, visibility: Visibility, last: Tensor | None) -> int:
+    if visibility.document is not None:
+        return int((visibility.document >= 0).sum())
+    return ids.numel() if last is None else int((last + 1).sum())
+
+
+@torch.no_grad()
+def evaluate_on(
+    model: nn.Module, batches: Iterable[Batch], device: torch.device | str = "cpu"
+) -> dict[str, float]:
+    """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
+
+    The same batches give the same numbers: nothing is drawn. The model is left in the mode in which
+    it was.
+    """
+    training = model.training
+    model.eval()
+    sums = Sums()
+    try:
+        for batch in batches:
+            counts = _counts(model, [batch])
+            terms = model(batch.to(device)).terms
+            sums += _sums(_read(_added([terms])), counts)
+    finally:
+        model.train(training)
+    result = {"loss": sums.loss}
+    for name, part in sums.parts.items():
+        result[f"{name}_loss"] = part
+        if name in sums.accuracy:
+            result[f"{name}_accuracy"] = sums.accuracy[name]
+        result[f"{name}_asked"] = sums.counts[name]
+    return result
+
+
+def measure(
+    run: Run, minutes: int | float, *, spent: int | float = 0, trial: int = 12, most: float = 0.1
+) -> int:
+    """Say how many steps fit into `minutes` on this machine, by taking some and taking them back.
+
+    The run is then what it was before, bit for bit, so a run that is given by minutes equals the
+    one that is given by the number of steps that this returns: put it into the recipe and write
+    that to the disk before the first step. The time of the trial counts as spent.
+
+    Args:
+        run: at its beginning.
+        minutes: that the whole run may take.
+        spent: seconds of them that have passed already.
+        trial: steps to take, at most.
+        most: share of the time after which the trial ends, if it has at least three steps by then.
+    """
+    begin = time.perf_counter()
+    before, progress = run.progress, {k: t.clone() for k, t in model_tensors(run).items()}
+    memory = {k: t.clone() for k, t in run.optimizer.tensors().items()}
+    recipe = run.recipe
+    run.recipe = replace(recipe, steps=max(recipe.steps, before.step + trial))
+    measured: list[float] = []
+    for report in train(run):
+        measured.append(report.seconds)
+        spent_here = run.world.first(time.perf_counter() - begin)  # all end after the same step
+        enough = len(measured) > DROPPED and spent_here > most * minutes * 60
+        if len(measured) == trial or enough or report.skipped_now:
+            break
+    run.recipe, run.progress = recipe, before
+    _take(run, progress, memory)
+    total = spent + time.perf_counter() - begin
+    return int(run.world.first(steps_for(minutes, measured, spent=total)))
+
+
+def model_tensors(run: Run) -> dict[str, Tensor]:
+    """Return the float32 weights by name, shared ones once, and the model's persistent buffers."""
+    state = run.model.state_dict()
+    buffers = {name: state[name] for name, _ in run.model.named_buffers() if name in state}
+    return {**run.weights.masters, **buffers}
+
+
+def save(run: Run, folder: Path) -> Path | None:
+    """Write a checkpoint of the run to its folder, if this is the first process.
+
+    Log and evaluate before, not after: the checkpoint says how long the logs are.
+
+    Raises:
+        OSError: it cannot be written; earlier checkpoints are untouched.
+        RuntimeError: the last step was broken off halfway, by a second Ctrl-C for instance.
+    """
+    if run.moving:
+        raise RuntimeError(
+            f"step {run.progress.step + 1} was broken off: its weights are not saved"
+        )
+    if run.world.rank:
+        return None
+    progress = to_dict(run.progress) | _fixed(run.recipe) | {"versions": versions()}
+    tensors = {"model": model_tensors(run), "optimizer": run.optimizer.tensors()}
+    return checkpoints.save(folder, run.progress.step, tensors, progress, keep=run.recipe.keep)
+
+
+def newest(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
+    """Find the newest whole checkpoint; the first process looks and tells the others.
+
+    Returns it, and a line for each newer one that is damaged.
+    """
+    found, damaged = checkpoints.newest(folder) if world.rank == 0 else (None, [])
+    path = world.first(None if found is None else str(found.path))
+    if world.rank and path is not None:
+        progress = checkpoints.read_progress(Path(path))
+        found = Checkpoint(Path(path), progress["step"], progress)
+    return found, damaged
+
+
+def restore(run: Run, checkpoint: Checkpoint) -> None:
+    """Bring a run that was just started to where it was when it was saved.
+
+    Raises:
+        ValueError: the checkpoint is not of this recipe: other weights, optimizer, seed or
+            precision.
+    """
+    said = dict(checkpoint.progress)
+    for name, value in _fixed(run.recipe).items():
+        if said[name] != value:
+            raise ValueError(
+                f"{checkpoint.path}: {name} was {said[name]!r}, the recipe says {value!r}"
+            )
+    fields = {name: said[name] for name in to_dict(Progress()) if name != "kind"}
+    try:
+        _take(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.path}: {error}") from None
+    run.progress = from_dict(Progress, fields)
+
+
+def _fixed(recipe: Recipe) -> dict[str, Any]:
+    """Say what of a recipe a checkpoint depends on, and shapes do not show."""
+    return {
+        "seed": recipe.seed,
+        "precision": recipe.precision,
+        "optimizer": type(recipe.optimizer).__name__,
+    }
+
+
+def _take(run: Run, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+    mine = model_tensors(run)
+    if odd := sorted(set(mine) ^ set(model)):
+        raise ValueError(
+            f"these weights are of another model: only one of the two has {', '.join(odd[:3])}"
+            + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+        )
+    for name, tensor in mine.items():
+        if tensor.shape != model[name].shape:
+            raise ValueError(
+                f"these weights are of another model: {name} is {list(model[name].shape)}, "
+                f"not {list(tensor.shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(model[name])
+    run.weights.refresh()
+    run.optimizer.load(optimizer)
+
+
+def finish(run: Run) -> nn.Module:
+    """End a run: return its model in float32, ready to evaluate and save."""
+    run.weights.release()
+    return run.model.eval()
+
+
+def versions() -> dict[str, str]:
+    """Say what a run was made with."""
+    found = {"python": platform.python_version()}
+    for name in ("unmask", "torch", "numpy", "tokenizers", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # used from its source tree
+            found[name] = "unknown"
+    return found
+
+
+class Stop:
+    """Whether someone has asked the run to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def agreed(self, world: World) -> bool:
+        """Whether any process of the run was asked: all of them stop after the same step."""
+        return any(world.tell(self.asked))
+
+
+@contextmanager
+def stopping() -> Generator[Stop, None, None]:
+    """Let Ctrl-C, or SIGTERM, ask for an end after the current step; a second one breaks it off.
+
+    ```python
+    with stopping() as stop:
+        for report in train(run):
+            log(report)
+            if stop.agreed(run.world):
+                save(run, folder)
+                break
+    ```
+    Signals can only be received in the main thread; elsewhere nothing is changed.
+    """
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                before[number] = signal.signal(number, ask)
+            except ValueError:  # not the main thread
+                break
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

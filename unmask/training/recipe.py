@@ -1,0 +1,317 @@
+"""Recipe: all that a run depends on, as a value.
+
+A TOML file is a difference to a card's recipe, `--set` one to the file's.
+"""
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.config import from_dict, to_dict
+from unmask.hiding.objectives import Objective
+from unmask.training.schedule import WSD, Linear, Schedule, count
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value < high:
+        allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to below {high:g}"
+        raise ValueError(f"{name} must be {allowed}, got {value}")
+
+
+def _check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    for beta in betas:
+        _between("optimizer.betas", beta, 0.0, 1.0)
+    _between("optimizer.weight_decay", weight_decay, 0.0, math.inf)
+    if not 0 < eps < math.inf:
+        raise ValueError(f"optimizer.eps must be above 0, got {eps}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2).
+
+    The defaults are RoBERTa's (Liu et al. 2019, arXiv:1907.11692, section 3.1 and table 9).
+    """
+
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_adam(self.betas, self.eps, self.weight_decay)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lamb:
+    """Adam, scaled to each tensor's norm: large batches (You et al. 2020, arXiv:1904.00962)."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_adam(self.betas, self.eps, self.weight_decay)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Muon:
+    """Orthogonalized momentum (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+
+    Tables, heads, biases and norms are moved by `others`. Updates are scaled to the size of
+    AdamW's, so that one rate serves both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+    """
+
+    momentum: float = 0.95
+    weight_decay: float = 0.1
+    others: AdamW = field(default_factory=AdamW)
+
+    def __post_init__(self) -> None:
+        _between("optimizer.momentum", self.momentum, 0.0, 1.0)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+
+
+Optimizer = AdamW | Lamb | Muon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that a run depends on. What is None is the card's."""
+
+    model: str
+    """A name of the catalogue."""
+    begin: str | None = None
+    """A folder or `hf:owner/name` whose weights and tokenizer begin it. None: from scratch."""
+    architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Differences to the card's architecture, as plain data: {"d_model": 128}."""
+    dropout: float | None = None
+    objective: Objective | None = None
+
+    data: tuple[str, ...] = ()
+    """Files, folders, globs or `hf:owner/name`."""
+    document: Literal["blank", "line", "file"] = "blank"
+    """What separates documents in plain text."""
+    text: str | None = None
+    """The field or column that holds the text."""
+    encoding_errors: Literal["strict", "replace"] = "strict"
+    dev: float = 0.01
+    """Share of the documents that are never trained on."""
+    tokenizer: str | None = None
+    """A folder with a tokenizer. None: the card's kind is learned from the data."""
+    vocab_size: int | None = None
+
+    length: int | None = None
+    """Tokens a row, at most."""
+    unit: Literal["document", "paragraph", "sentence"] = "document"
+    """What a row is a piece of: rows never cross its borders."""
+    packing: Literal["bucket", "pack"] = "bucket"
+    """Rows of like length padded to the longest, or several in one, which do not see each other."""
+    batch_tokens: int = 4096
+    """Tokens a step, padding included, over all devices."""
+    micro_tokens: int | None = None
+    """Tokens that go through the model at once. None: a device's whole share of the step."""
+
+    steps: int = 10_000
+    optimizer: Optimizer = field(default_factory=AdamW)
+    rate: float = 1e-3
+    """The peak learning rate."""
+    schedule: Schedule = field(default_factory=Linear)
+    clip: float = 1.0
+    """Gradients whose norm is larger are scaled down to it. 0: never."""
+    max_skipped: int = 10
+    """So many steps without a finite loss and gradient in a row end the run."""
+
+    precision: Precision = "auto"
+    """Of the model's weights and activations; sums and what the optimizer moves are float32."""
+    compile: bool = False
+    """Through torch's compiler: faster for some shapes. A resumed run is then equal up to rounding
+    only, since the compiler's kernels depend on the shapes that a process meets first."""
+    seed: int = 0
+
+    log_every: int = 10
+    evaluate_every: int = 500
+    checkpoint_every: int = 500
+    keep: int = 2
+    """Checkpoints that are kept."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"rate must be above 0, got {self.rate}")
+        _between("clip", self.clip, 0.0, math.inf)
+        _between("dropout", self.dropout or 0.0, 0.0, 1.0)
+        _between("dev", self.dev, 0.0, 1.0)
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        if self.length is not None and self.batch_tokens < self.length:
+            raise ValueError(
+                f"batch_tokens must be at least length, {self.length}, got {self.batch_tokens}"
+            )
+        if (
+            self.length is not None
+            and self.micro_tokens is not None
+            and self.micro_tokens < self.length
+        ):
+            raise ValueError(
+                f"micro_tokens must be at least length, {self.length}, got {self.micro_tokens}"
+            )
+        needed = count(self.schedule.warmup, self.steps)
+        if isinstance(self.schedule, WSD):
+            needed += count(self.schedule.decay, self.steps)
+        if needed > self.steps:
+            raise ValueError(
+                f"schedule: warm-up and decay take {needed} steps, but steps is {self.steps}; "
+                "a share such as 0.06 fits every run"
+            )
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step; steps count from 1."""
+        return self.rate * self.schedule.rate(step, self.steps)
+
+
+_POSITIVE = (
+    "vocab_size", "length", "batch_tokens", "micro_tokens", "steps", "max_skipped", "log_every",
+    "evaluate_every", "checkpoint_every", "keep",
+)  # fmt: skip
+
+
+def read(
+    source: str | Path,
+    *,
+    base: Callable[[str], Recipe] = lambda name: Recipe(model=name),
+    changes: Iterable[str | Mapping[str, Any]] = (),
+) -> Recipe:
+    """Read a recipe file, or take a card's own recipe by name, and apply changes.
+
+    Args:
+        source: a path that ends in `.toml`, or the name of a card.
+        base: gives the recipe of the card that the file names under `model`; the file is a
+            difference to it.
+        changes: see `changed`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: no TOML, an unknown key, or a value that does not fit, with file (or `--set`),
+            key and what is allowed.
+    """
+    if str(source).endswith(".toml"):
+        recipe = _difference(_load(Path(source)), base, str(source))
+    else:
+        recipe = base(str(source))
+    return changed(recipe, changes)
+
+
+def changed(recipe: Recipe, changes: Iterable[str | Mapping[str, Any]]) -> Recipe:
+    """Apply changes to a recipe: all of them, then what they lead to must fit together.
+
+    Args:
+        recipe: what they change.
+        changes: texts `key=value` or `key.key=value`, see `parse`, and plain data; of two that
+            change the same, the later one counts.
+
+    Raises:
+        ValueError: an unknown key, or a value that does not fit.
+    """
+    plain, steps = to_dict(recipe), list(changes)
+    for change in steps:
+        plain = merge(plain, _parsed(change))
+    try:
+        return from_dict(Recipe, plain)
+    except ValueError:
+        for change in steps:  # which of them was it?
+            try:
+                recipe = from_dict(Recipe, merge(to_dict(recipe), _parsed(change)))
+            except ValueError as error:
+                if isinstance(change, str):
+                    raise ValueError(f"--set {change}: {error}") from None
+                raise
+        raise
+
+
+def _parsed(change: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(change, str):
+        return change
+    try:
+        return parse(change)
+    except ValueError as error:
+        raise ValueError(f"--set {change}: {error}") from None
+
+
+def parse(change: str) -> dict[str, Any]:
+    """Turn `schedule.warmup=0.1` into {"schedule": {"warmup": 0.1}}.
+
+    The value is read as TOML (numbers, `true`, lists, inline tables); `none` is None, and anything
+    else a string.
+
+    Raises:
+        ValueError: there is no `=`, or nothing before it.
+    """
+    key, equals, text = change.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise ValueError("must be key=value or key.key=value")
+    value: Any = _value(text.strip())
+    for part in reversed(path):
+        value = {part: value}
+    return value
+
+
+def merge(plain: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay a difference over plain data: tables into tables of the same kind; others are replaced.
+
+    A string stands for a table of that kind: `schedule = "Cosine"`.
+    """
+    result = dict(plain)
+    for key, value in difference.items():
+        old = plain.get(key)
+        tables = isinstance(old, Mapping)
+        if tables and "kind" in old and isinstance(value, str):
+            value = {"kind": value}
+        if (
+            tables
+            and isinstance(value, Mapping)
+            and value.get("kind", old.get("kind")) == old.get("kind")
+        ):
+            value = merge(old, value)
+        result[key] = value
+    return result
+
+
+def _difference(plain: Mapping[str, Any], base: Callable[[str], Recipe], where: str) -> Recipe:
+    name = plain.get("model")
+    if not isinstance(name, str):
+        raise ValueError(f"{where}: model must be the name of a card, got {name!r}")
+    try:
+        return from_dict(Recipe, merge(to_dict(base(name)), plain))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML ({error})") from None
+
+
+def _value(text: str) -> Any:
+    if text == "none":
+        return None
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return read["value"] if set(read) == {"value"} else text
