@@ -10,7 +10,9 @@ ranks = st.lists(st.integers(0, 4), min_size=1, max_size=8)
 
 
 @given(ranks, st.data())
-def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(rank: list[int], data) -> None:
+def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(
+    rank: list[int], data
+) -> None:
     n = len(rank)
     document = data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n))
     causal = data.draw(st.booleans())
@@ -18,7 +20,9 @@ def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(rank: lis
     queries = data.draw(st.integers(1, n))
     r = list(range(n)) if causal else rank
     visibility = Visibility(
-        rank=None if causal else torch.tensor([rank]), document=torch.tensor([document]), causal=causal
+        rank=None if causal else torch.tensor([rank]),
+        document=torch.tensor([document]),
+        causal=causal,
     )
     expected = [
         [document[i] == document[j] and (r[j] < r[i] if strict else r[j] <= r[i]) for j in range(n)]

@@ -1,4 +1,4 @@
-"""The path of the data is the order of the imports; and nothing heavy is imported before it is used."""
+"""The path of the data is the order of the imports; nothing heavy is imported before its use."""
 
 import ast
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "config", "files", "text", "tokens", "hiding", "model", "heads", "published", "checkpoints", "training",
-    "finetuning", "generation", "evaluation", "demo", "serving", "cli",
+    "batch", "config", "files", "text", "tokens", "hiding", "model", "heads", "published",
+    "checkpoints", "training", "finetuning", "generation", "evaluation", "demo", "serving", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -54,10 +54,19 @@ def test_no_two_files_import_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["unmask", "unmask.cli", "unmask.hiding.objectives", "unmask.tokens.vocabulary", "unmask.training.recipe"]
+    "module",
+    [
+        "unmask",
+        "unmask.cli",
+        "unmask.hiding.objectives",
+        "unmask.tokens.vocabulary",
+        "unmask.training.recipe",
+    ],
 )
 def test_torch_is_not_imported_before_it_is_used(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    code = (
+        f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -66,7 +75,9 @@ def test_every_public_name_has_a_docstring() -> None:
     for path in FILES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:
-            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith(
+                "_"
+            )
             if public and ast.get_docstring(node) is None:
                 lacking.append(f"{path.name}:{node.name}")
     assert lacking == []

@@ -1,8 +1,10 @@
-"""The types that travel through everything: Tokens (a text), Example (a text after hiding), Batch and Visibility.
+"""The types that travel through everything: Tokens, Example, Batch and Visibility.
 
-Shapes are written with one letter each, here and everywhere: `b` batch, `t` queries or decoder tokens, `s` keys or
-encoder tokens, `h` heads, `g` key/value heads, `e` head width, `d` model width, `f` feed-forward width, `v` vocabulary,
-`n` places asked.
+Tokens is a text, Example a text after hiding, Batch many of these, Visibility who sees whom.
+
+Shapes are written with one letter each, here and everywhere: `b` batch, `t` queries or decoder
+tokens, `s` keys or encoder tokens, `h` heads, `g` key/value heads, `e` head width, `d` model width,
+`f` feed-forward width, `v` vocabulary, `n` places asked.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +42,10 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One text after hiding, unpadded, NumPy: what the model reads, who sees whom, what it is asked."""
+    """One text after hiding, unpadded, NumPy.
+
+    What the model reads, who sees whom, what it is asked.
+    """
 
     inputs: Int[np.ndarray, "t"]
     """Read by the decoder, or by the only stack there is."""
@@ -61,23 +66,26 @@ class Example:
 class Visibility:
     """Key j is visible to query i iff they share a document and rank[j] <= rank[i].
 
-    Both relations are preorders, hence transitive: no depth of stacking shows a token what one layer may not.
+    Both relations are preorders, hence transitive: no depth of stacking shows a token what one
+    layer may not.
     """
 
     rank: "Int[torch.Tensor, 'b s'] | None" = None
     """None with causal=False: everyone sees everyone."""
     document: "Int[torch.Tensor, 'b s'] | None" = None
-    """Packed texts do not see each other; padding is a document of its own. None: one document a row, no padding."""
+    """Packed texts do not see each other; padding is a document of its own. None: one document a
+    row, no padding."""
     causal: bool = False
     """The rank is the place itself, known without reading a tensor, so kernels need no mask."""
 
     def among(
         self, queries: int, keys: int, *, strict: bool = False
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
-        """Say which of `keys` tokens the last `queries` of them see; None where a kernel needs no mask.
+        """Say which of `keys` tokens the last `queries` of them see.
 
-        Causal visibility alone is not written out (`causal` tells the kernel), unless `strict` or a document needs it.
-        With `strict`, rank[j] < rank[i]: the stream that may not see its own token.
+        None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
+        tells the kernel), unless `strict` or a document needs it. With `strict`, rank[j] < rank[i]:
+        the stream that may not see its own token.
         """
         import torch
 
@@ -106,8 +114,8 @@ class Batch:
     targets: "Int[torch.Tensor, 'b t'] | None" = None
     """None: nothing is asked of tokens."""
     asked: "Int[torch.Tensor, 'n'] | None" = None
-    """Where targets are not IGNORE, as places in the flattened [b t], counted before the device sees them.
-    None with targets: everywhere."""
+    """Where targets are not IGNORE, as places in the flattened [b t], counted before the device
+    sees them. None with targets: everywhere."""
     place: "Int[torch.Tensor, 'b t'] | None" = None
     """Where a token stands in its own text; None: its column."""
     source: "Int[torch.Tensor, 'b s'] | None" = None
@@ -121,7 +129,8 @@ class Batch:
     def __post_init__(self) -> None:
         """Refuse tensors that do not fit each other.
 
-        Checked always, not by annotations in tests alone: without torch being imported these cannot be resolved.
+        Checked always, not by annotations in tests alone: without torch being imported these cannot
+        be resolved.
         """
         for name in ("targets", "place", "segments"):
             tensor = getattr(self, name)

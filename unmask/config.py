@@ -1,4 +1,7 @@
-"""Frozen dataclasses <-> plain data (JSON, TOML). Unknown keys are errors; `kind` names the member of a union."""
+"""Frozen dataclasses <-> plain data (JSON, TOML).
+
+Unknown keys are errors; `kind` names the member of a union.
+"""
 
 import dataclasses
 import difflib
@@ -10,7 +13,10 @@ T = TypeVar("T")
 
 
 def to_dict(value: Any) -> Any:
-    """Turn a dataclass into dicts, lists and scalars. Every dataclass is written with its class's name under `kind`."""
+    """Turn a dataclass into dicts, lists and scalars.
+
+    Every dataclass is written with its class's name under `kind`.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": type(value).__name__} | fields
@@ -27,14 +33,16 @@ def from_dict(kind: type[T], data: Any, where: str = "") -> T:
     """Build a `kind` from plain data, checking every key and value against its annotations.
 
     Raises:
-        ValueError: an unknown key, a missing key, or a value of the wrong type, with its place (`position.kind`) and
-            what is allowed there.
+        ValueError: an unknown key, a missing key, or a value of the wrong type, with its place
+            (`position.kind`) and what is allowed there.
     """
     return _read(kind, data, where)
 
 
 def change(value: T, where: str, to: Any) -> T:
-    """Return `value` with the field at the dotted path `where` replaced by plain data (`--set model.d_model=256`).
+    """Return `value` with the field at the dotted path `where` replaced by plain data.
+
+    `--set model.d_model=256` does this.
 
     Raises:
         ValueError: the path names no field, or the value does not fit it.
@@ -77,7 +85,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
 def _union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in args:
         return None
-    named = {k.__name__: k for k in args if dataclasses.is_dataclass(k)}
+    named = {k.__name__: k for k in args if isinstance(k, type) and dataclasses.is_dataclass(k)}
     if isinstance(data, Mapping) and named:
         if len(named) == 1 and "kind" not in data:
             return _read(next(iter(named.values())), data, where)
@@ -116,7 +124,11 @@ def _dataclass(kind: Any, data: Any, where: str) -> Any:
         raise ValueError(f"{where or kind.__name__} lacks {', '.join(missing)}")
     hints = get_type_hints(kind)
     return kind(
-        **{k: _read(hints[k], v, f"{where}.{k}".lstrip(".")) for k, v in data.items() if k != "kind"}
+        **{
+            k: _read(hints[k], v, f"{where}.{k}".lstrip("."))
+            for k, v in data.items()
+            if k != "kind"
+        }
     )
 
 
@@ -128,10 +140,13 @@ def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str)
         if container is tuple and args and args[-1] is not Ellipsis:
             if len(data) != len(args):
                 raise ValueError(f"{where} must have {len(args)} items, got {len(data)}")
-            return tuple(_read(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, data, strict=True)))
+            return tuple(
+                _read(a, v, f"{where}[{i}]")
+                for i, (a, v) in enumerate(zip(args, data, strict=True))
+            )
         item = args[0] if args else Any
         return container(_read(item, v, f"{where}[{i}]") for i, v in enumerate(data))
-    if isinstance(container, type) and issubclass(container, Mapping) or container is Mapping:
+    if (isinstance(container, type) and issubclass(container, Mapping)) or container is Mapping:
         if not isinstance(data, Mapping):
             raise ValueError(f"{where} must be a table, got {data!r}")
         return {k: _read(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}

@@ -38,9 +38,7 @@ def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
 
 
 def test_a_very_unlikely_target_has_a_finite_loss() -> None:
-    total, _ = next_loss(
-        torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1])
-    )
+    total, _ = next_loss(torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1]))
     assert float(total) == pytest.approx(500.0)
 
 
@@ -60,9 +58,7 @@ def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
 
 def test_asking_at_a_place_without_a_target_is_an_error() -> None:
     model = Model(TINY, {"language": Language()})
-    batch = Batch(
-        inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE]])
-    )
+    batch = Batch(inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE]]))
     with pytest.raises(ValueError, match="without a target"):
         model(batch)
 
@@ -72,6 +68,7 @@ def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
     torch.manual_seed(0)
     inputs, targets = torch.randint(0, 23, (2, 5, 6))
     targets[torch.rand(5, 6) < 0.5] = IGNORE
+
     def term(rows: slice):
         asked = (targets[rows].flatten() != IGNORE).nonzero()[:, 0]
         batch = Batch(inputs=inputs[rows], targets=targets[rows], asked=asked)
@@ -80,7 +77,9 @@ def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
     whole = term(slice(0, 5))
     parts = [term(slice(a, b)) for a, b in pairwise((0, 1, 3, 5))]
     assert sum(p.count for p in parts) == whole.count
-    assert float(sum(p.total.detach() for p in parts)) == pytest.approx(float(whole.total.detach()), rel=1e-6)
+    assert float(sum(p.total.detach() for p in parts)) == pytest.approx(
+        float(whole.total.detach()), rel=1e-6
+    )
 
 
 def test_scores_are_those_of_the_places_asked() -> None:

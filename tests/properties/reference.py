@@ -1,4 +1,7 @@
-"""Tiny random models of the reference library, a few shapes a family, for the properties parity and round trip."""
+"""Tiny random models of the reference library, a few shapes a family.
+
+For the properties parity and round trip.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

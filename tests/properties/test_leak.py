@@ -35,7 +35,10 @@ def build(family: str):
 
 
 def depends(model, batch: Batch, on: str = "inputs") -> Tensor:
-    """Say which of the tokens read move each output. The table is shared, so the call with the right ids is taken."""
+    """Say which of the tokens read move each output.
+
+    The table is shared, so the call with the right ids is taken.
+    """
     wanted = getattr(batch, on)
     seen: list[Tensor] = []
 

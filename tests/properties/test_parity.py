@@ -44,7 +44,11 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     if kind.startswith("T5"):
         source, there = texts(4, b, s), documents([12, 5, 3], s)
         more = {"source": source, "source_visibility": Visibility(document=there)}
-        theirs = {"input_ids": source, "attention_mask": (there >= 0).long(), "decoder_input_ids": ids}
+        theirs = {
+            "input_ids": source,
+            "attention_mask": (there >= 0).long(),
+            "decoder_input_ids": ids,
+        }
         real = torch.ones_like(real)
         visibility = Visibility(causal=True)
     else:

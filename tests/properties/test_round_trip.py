@@ -1,4 +1,7 @@
-"""Round trip: the reference library's tensors -> ours -> theirs, bit for bit; and what we save opens there."""
+"""Round trip: the reference library's tensors -> ours -> theirs, bit for bit.
+
+And what we save opens there.
+"""
 
 import json
 from pathlib import Path
@@ -85,12 +88,12 @@ def test_pickled_weights_open_through_the_allow_list(legacy: bool, tmp_path: Pat
     saved(reference, tmp_path)
     (tmp_path / "model.safetensors").unlink()
     state = {
-        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): v
         for k, v in reference.state_dict().items()
     }
-    torch.save(
-        state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy
-    )
+    torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
     opened = open_folder(tmp_path)
     assert opened.missing == ()
     assert torch.equal(

@@ -25,7 +25,11 @@ def test_every_field_of_an_architecture_is_set_by_two_cards() -> None:
     for field in dataclasses.fields(Architecture):
         if field.default is dataclasses.MISSING:
             continue
-        users = [n for n, found in cards.items() if any(getattr(a, field.name) != field.default for a in found)]
+        users = [
+            n
+            for n, found in cards.items()
+            if any(getattr(a, field.name) != field.default for a in found)
+        ]
         assert len(users) >= 2, f"{field.name} is set by {users} only"
 
 
@@ -49,7 +53,10 @@ def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
     card = MODELS[name]
     again = card.fields.read(card.fields.write(card.architecture))
     for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
-        free = {"initialize": mine.initialize, "position": mine.position}  # not all of it is in their files
+        free = {
+            "initialize": mine.initialize,
+            "position": mine.position,
+        }  # not all of it is in their files
         assert dataclasses.replace(other, **free) == mine
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, compressed
 
@@ -24,6 +24,7 @@ def write(folder: Path, ending: str, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)
+@settings(deadline=None)
 @given(data=st.binary(max_size=5000), times=st.integers(1, 400))
 def test_bytes_come_back(
     ending: str, data: bytes, times: int, tmp_path_factory: pytest.TempPathFactory
@@ -61,6 +62,7 @@ def test_ending_is_recognized_in_capitals(ending: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", REAL)
+@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_truncated_data_is_refused_wherever_it_ends(
     ending: str, share: float, tmp_path_factory: pytest.TempPathFactory
@@ -113,7 +115,7 @@ def test_a_bomb_is_read_in_little_memory(ending: str, tmp_path: Path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seen == size
-    assert longest < 20 * 2**20
+    assert longest <= 2 * PIECE
     assert peak < 50 * 2**20
 
 
@@ -151,7 +153,7 @@ def test_pieces_are_of_moderate_size(tmp_path: Path):
     for ending in COMPRESSIONS:
         sizes = [len(p) for p in pieces(write(tmp_path, ending, compressed(text, ending)))]
         assert len(sizes) > 3
-        assert max(sizes) < 4 * PIECE
+        assert max(sizes) <= 2 * PIECE
 
 
 def test_a_missing_module_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, FORMATS, write
 
@@ -55,6 +55,7 @@ DOCUMENTS = st.lists(
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=25)  # pyarrow's import is in the first
 @given(found=DOCUMENTS)
 def test_documents_come_back(
     name: str, found: list[list[str]], tmp_path_factory: pytest.TempPathFactory
@@ -63,6 +64,7 @@ def test_documents_come_back(
     assert texts(write(tmp_path_factory.getbasetemp() / name, expected)) == expected
 
 
+@settings(deadline=None)
 @given(found=DOCUMENTS, longest=st.integers(1, 20))
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl"])
 def test_long_documents_come_in_parts_that_lose_nothing(
@@ -111,7 +113,7 @@ def test_a_document_may_be_a_line_or_a_file(tmp_path: Path):
 
 def test_a_long_blank_line_separates_and_takes_no_memory(tmp_path: Path):
     path = plain(tmp_path / "x.txt", "a\n" + " " * 1000 + "\nb" + " " * 1000 + "c\nd")
-    assert texts(path, longest=10) == ["a", "b", "c\nd"]
+    assert texts(path, longest=10) == ["a", "b" + " " * 9, "c\nd"]
 
 
 def test_records_are_documents_without_their_blank_lines(tmp_path: Path):
@@ -189,7 +191,7 @@ def test_links_are_followed_but_no_circle(tree: Path):
 def test_what_is_missing_is_said_before_anything_is_read(tree: Path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.txt: no such file or folder"):
         documents([tree, "nothing.txt"])
-    with pytest.raises(FileNotFoundError, match=r"no file of a known kind in it \(\.txt, \.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"\*\.log: no file matches this pattern"):
         documents([tree, f"{tree}/*.log"])
 
 
@@ -202,7 +204,8 @@ def test_unknown_endings_are_refused_with_the_known_ones(tmp_path: Path):
 
 def test_a_folder_without_text_files_says_what_it_has(tmp_path: Path):
     plain(tmp_path / "sub/x.pdf", "a")
-    fails(tmp_path, "no file of a known kind", "x.pdf", kind=FileNotFoundError)
+    fails(tmp_path, "no file of a known kind in it (.txt, ", "x.pdf", kind=FileNotFoundError)
+    fails(f"{tmp_path}/*", "no file of a known kind", "x.pdf", kind=FileNotFoundError)
     (tmp_path / "empty").mkdir()
     fails(tmp_path / "empty", "no file of a known kind", "found: none", kind=FileNotFoundError)
 
@@ -223,7 +226,8 @@ def test_sources_and_choices_are_checked(tree: Path):
 def test_unknown_choices_are_refused(how: dict[str, str], tree: Path):
     code = (
         "from unmask.text.corpus import documents\n"
-        f"try:\n    documents({str(tree)!r}, **{how!r})\nexcept ValueError as error:\n    print(error)"
+        f"try:\n    documents({str(tree)!r}, **{how!r})\n"
+        "except ValueError as error:\n    print(error)"
     )  # in a process without run-time type checks, as users have it
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     [(name, value)] = how.items()
@@ -273,21 +277,27 @@ def test_a_line_of_any_length_is_read_in_bounded_memory(unit: bytes, tmp_path: P
     assert peak < 8 * 2**20
 
 
-@pytest.mark.parametrize("unit", ["\n", "\r", " ", "a\n"])
+@pytest.mark.parametrize("unit", ["\n", "\r", "a\n"])
 def test_many_lines_are_read_in_bounded_memory(unit: str, tmp_path: Path):
     path = tmp_path / "x.txt.gz"
     with gzip.open(path, "wt", newline="", compresslevel=1) as file:
-        file.write("begin")
-        for _ in range(20):
-            file.write(unit * (2**17 // len(unit)))
+        for _ in range(8):
+            file.write(unit * 2**19)
         file.write("\nend")
-    tracemalloc.start()
-    for document in documents(path, longest=2**17):
-        assert len(document.text) <= 2**17
-    assert document.text.endswith("end")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 40 * 2**20
+    code = (
+        "import resource, sys\n"
+        "from unmask.text.corpus import documents\n"
+        "def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "before = memory()\n"
+        "for document in documents(sys.argv[1], longest=2**17): pass\n"
+        "print(memory() - before, document.text[-3:])\n"
+    )  # in a process without run-time type checks, which take a minute for so many lines
+    said = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    megabytes, end = said.stdout.split()
+    assert end == "end"
+    assert int(megabytes) < 24  # the lines of the whole file in a list would be 32 MiB or more
 
 
 def test_endless_zeros_are_refused_at_once(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as arrow
 from storing import compressed, stored
@@ -104,6 +104,7 @@ def test_escaped_nuls_are_refused_or_replaced(tmp_path: Path):
 FIELDS = st.text(st.sampled_from('ab",\n é😀'), max_size=10)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=10))
 def test_csv_reads_what_the_standard_library_writes(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
@@ -159,6 +160,21 @@ def test_a_record_has_a_limit(
     monkeypatch.setattr(records, "LONGEST", 1000)
     path = write(tmp_path, "x", "a" * 5000)
     fails(reader(path, "text"), "x:1: a record of more than 1000 characters")
+
+
+def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(records, "_LONG", 1000)
+    monkeypatch.setattr(records, "_VALUES", 100)
+    monkeypatch.setattr(records, "_FIELDS", 100)
+    text = "[{,}]\\" * 500
+    path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [1] * 90}))
+    assert list(jsonl(path, "text")) == [(1, text)]
+    path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [{}] * 101}))
+    fails(jsonl(path, "text"), "x.jsonl:1: a JSON object of more than 100 values")
+    path = write(tmp_path, "x.csv", "id,text\n" + "," * 10_000)
+    fails(csv(path, "text"), "x.csv:2: 101 fields where the header has 2")
+    path = write(tmp_path, "x.tsv", "id\ttext\n" + "a\t" * 10_000)
+    fails(tsv(path, "text"), "x.tsv:2: 101 fields where the header has 2")
 
 
 def test_an_empty_table_has_no_records(tmp_path: Path):
@@ -223,6 +239,7 @@ def test_what_is_not_parquet_is_refused(data: bytes, ending: str, tmp_path: Path
     fails(parquet(path, "text"), f"x.parquet{ending}: damaged, or not Parquet")
 
 
+@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_truncated_parquet_is_refused(share: float, tmp_path_factory: pytest.TempPathFactory):
     data = stored(["one", "two"] * 50, ".parquet")

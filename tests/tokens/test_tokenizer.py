@@ -67,7 +67,9 @@ def test_unknown_typed_in_a_text_is_text_where_it_can_be_spelled():
     tokenizer = learned("unigram")
     assert tokenizer.special.unknown not in tokenizer.encode("unk").ids
     typed = tokenizer.pieces(tokenizer.encode("<unk>").ids)
-    assert "u" in "".join(typed).replace("<unk>", "")  # the letters are there; < and > are not known
+    assert "u" in "".join(typed).replace(
+        "<unk>", ""
+    )  # the letters are there; < and > are not known
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
@@ -155,7 +157,9 @@ def test_time_grows_with_length_not_with_its_square(name: str, unit: str):
 
 def test_pieces_are_readable():
     tokenizer = learned("bytebpe")
-    assert "".join(tokenizer.pieces(tokenizer.encode("The king, é 中").ids)).startswith("The king, ")
+    assert "".join(tokenizer.pieces(tokenizer.encode("The king, é 中").ids)).startswith(
+        "The king, "
+    )
     assert tokenizer.pieces(tokenizer.encode("中").ids) == ["\\xe4", "\\xb8", "\\xad"]
     assert tokenizer.pieces([tokenizer.special.end, 999]) == ["<|endoftext|>", "<999>"]
     assert "".join(learned("unigram").pieces(learned("unigram").encode("the old king").ids)) == (
@@ -195,7 +199,17 @@ def test_a_frame_must_be_in_the_vocabulary():
 
 def test_a_model_that_spells_a_special_token_is_made_not_to():
     # The word "[MASK]" is a piece, and the pre-tokenizer leaves it whole.
-    vocab = {"[MASK]": 0, "[UNK]": 1, "a": 2, "[": 3, "##M": 4, "##A": 5, "##S": 6, "##K": 7, "##]": 8}
+    vocab = {
+        "[MASK]": 0,
+        "[UNK]": 1,
+        "a": 2,
+        "[": 3,
+        "##M": 4,
+        "##A": 5,
+        "##S": 6,
+        "##K": 7,
+        "##]": 8,
+    }
     backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     frame = Frame(pad="[UNK]", start="[UNK]", unknown="[UNK]", mask="[MASK]")
@@ -284,10 +298,10 @@ def test_transformers_gives_the_same_ids_with_special_tokens(
 def test_transformers_agrees_on_any_text(
     name: str, text: str, tmp_path_factory: pytest.TempPathFactory
 ):
+    if name == "unigram" and "<" in text:
+        return  # there its model takes "</s>" in a text for the special token, even so
     theirs = opened_by_transformers(name, tmp_path_factory)
     ids = theirs(text, add_special_tokens=False, split_special_tokens=True).input_ids
-    if learned(name).special.unknown == learned("unigram").special.unknown and "<" in text:
-        return  # its unigram model takes "</s>" in a text for the special token
     assert ids == learned(name).encode(text).ids.tolist()
 
 

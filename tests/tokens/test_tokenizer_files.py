@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from tokenizer_cases import SHARED, learned, story
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizer_cases import SHARED, learned, refusal, story
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from unmask.tokens.tokenizer import BERT, GPT2, ROBERTA, T5, Frame, Tokenizer
@@ -202,7 +204,7 @@ def test_without_any_special_token_nothing_can_be_told(tmp_path: Path):
 
 def test_different_surroundings_of_one_and_two_texts_are_refused(tmp_path: Path):
     write(tmp_path, byte_level("<s>", "</s>", template=("<s> $A", "$A </s> $B")))
-    with pytest.raises(ValueError, match="other special tokens stand around one text than around"):
+    with pytest.raises(ValueError, match=r"other special tokens stand around one text than around"):
         Tokenizer.load(tmp_path)
 
 
@@ -231,8 +233,9 @@ def test_vocab_txt_alone_is_guessed_and_said(
     with caplog.at_level(logging.WARNING):
         ids = Tokenizer.load(tmp_path).encode("THE").ids.tolist()
     assert ids == ([6] if lowered else [2])
-    assert f"do_lower_case is not said in tokenizer_config.json; taken as {str(lowered).lower()}" in (
-        caplog.text
+    assert (
+        f"do_lower_case is not said in tokenizer_config.json; taken as {str(lowered).lower()}"
+        in (caplog.text)
     )
 
 
@@ -342,7 +345,12 @@ def gpt2(folder: Path) -> None:
         (saved, "tokenizer.json", b"{}", "tokenizer.json is no tokenizer file"),
         (saved, "tokenizer.json", b"[" * 100_000, "tokenizer.json is not valid JSON"),
         (saved, "tokenizer.json", b"\xff\xfe", "tokenizer.json is not UTF-8: .* at byte 0"),
-        (saved, "tokenizer.json", b'{"added_tokens": [1]}', "added_tokens must be a list of tokens"),
+        (
+            saved,
+            "tokenizer.json",
+            b'{"added_tokens": [1]}',
+            "added_tokens must be a list of tokens",
+        ),
         (saved, "tokenizer_config.json", b'{"unmask', "tokenizer_config.json is not valid JSON"),
         (saved, "tokenizer_config.json", b'{"unmask": {"frame": {"pad": 1}}}', "unmask.frame"),
         (
@@ -352,7 +360,12 @@ def gpt2(folder: Path) -> None:
             "unmask.frame names '<p>', which tokenizer.json does not have",
         ),
         (saved, "tokenizer_config.json", b'{"pad_token": 3}', "pad_token must be a token, got 3"),
-        (wordpiece, "vocab.txt", b"the\nfox\n", r"vocab.txt: the vocabulary lacks \[PAD\], \[UNK\]"),
+        (
+            wordpiece,
+            "vocab.txt",
+            b"the\nfox\n",
+            r"vocab.txt: the vocabulary lacks \[PAD\], \[UNK\]",
+        ),
         (wordpiece, "vocab.txt", b"", "vocab.txt: the vocabulary lacks"),
         (wordpiece, "vocab.txt", b"\x80\n", "vocab.txt is not UTF-8"),
         (
@@ -373,6 +386,9 @@ def gpt2(folder: Path) -> None:
             "vocab.json: a Qwen2Tokenizer does more than this file says",
         ),
         (gpt2, "tokenizer_config.json", b'{"added_tokens_decoder": {"x": 1}}', "must map ids"),
+        (gpt2, "tokenizer_config.json", b'{"added_tokens_decoder": [1]}', "must map ids"),
+        (gpt2, "added_tokens.json", b'{"x": "y"}', "added_tokens.json must map tokens to ids"),
+        (gpt2, "vocab.json", b'{"t": 1, "h": 1, "th": 2, "e": 3, "the": 4}', "have the same id"),
     ],
 )
 def test_damage_is_one_line_that_names_the_file(
@@ -386,6 +402,88 @@ def test_damage_is_one_line_that_names_the_file(
     assert str(tmp_path) in str(error.value)
 
 
+def edit(name: str, *path: Any, to: Any) -> Callable[[Path], None]:
+    """Save a learned tokenizer with something else at a place of its tokenizer.json."""
+
+    def make(folder: Path) -> None:
+        learned(name).save(folder)
+        (folder / "tokenizer_config.json").write_text("{}")
+        state = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        here = state
+        for key in path[:-1]:
+            here = here[key]
+        here[path[-1]] = to
+        (folder / "tokenizer.json").write_text(json.dumps(state), "utf-8")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            edit("wordpiece", "post_processor", "special_tokens", to={}),
+            r"names '\[CLS\]', but does",
+        ),
+        (
+            edit("wordpiece", "model", "unk_token", to="§"),
+            "model.unk_token is '§', which is not in",
+        ),
+        (edit("bpe", "model", "vocab", "a", to=0), "two pieces of the vocabulary have the same id"),
+        (edit("bpe", "model", "continuing_subword_prefix", to="##"), "does not begin with '##'"),
+        (
+            edit("bpe", "model", "vocab", "a", to=2**31),
+            r"the vocabulary has ids up to|no tokenizer",
+        ),
+        (
+            edit("unigram", "model", "unk_id", to=None),
+            "model.unk_id must be the id for what is unkn",
+        ),
+        (edit("unigram", "model", "unk_id", to=999), "is no tokenizer file"),
+        (edit("wordpiece", "added_tokens", 0, "content", to=["x"]), "must be a list of tokens"),
+        (edit("wordpiece", "added_tokens", 0, "id", to=77), r"'\[PAD\]' cannot have the id 77"),
+    ],
+)
+def test_what_the_library_would_fail_with_later_is_refused_at_once(
+    make: Callable[[Path], None], message: str, tmp_path: Path
+):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.load(tmp_path)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data(), value=st.sampled_from([None, 0, -1, 2**40, 1.5, "", "[MASK]", [], {}, [1]]))
+@pytest.mark.parametrize("name", ["wordpiece", "bpe", "unigram"])
+def test_any_change_is_a_tokenizer_or_a_clear_error(
+    name: str, data: st.DataObject, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("os.fsync", lambda _: None)  # only for speed
+    path: list[Any] = []
+    learned(name).save(tmp_path)
+    here = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    while isinstance(here, dict | list) and here and (not path or data.draw(st.booleans())):
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        path.append(data.draw(st.sampled_from(keys)))
+        here = here[path[-1]]
+    edit(name, *path, to=value)(tmp_path)
+    if said := refusal(lambda: Tokenizer.load(tmp_path)):
+        assert str(tmp_path) in said or said.startswith("the vocabulary")
+        return
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.encode("The old king é [MASK]\nx").ids < tokenizer.size).all()
+
+
+def test_ids_far_above_the_number_of_pieces_are_refused(tmp_path: Path):
+    merged(tmp_path, [*BYTES, "<|endoftext|>"], [])
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab | {"<|endoftext|>": 10**9}))
+    with pytest.raises(ValueError, match=r"ids up to 1000000000, but only 257 pieces"):
+        Tokenizer.load(tmp_path)
+
+
 def test_lost_merges_are_noticed(tmp_path: Path):
     pieces = [f"{a}{b}" for a in BYTES[:40] for b in BYTES[:40]]
     folder = merged(tmp_path, [*BYTES, *pieces, "<|endoftext|>"], ["! !"])
@@ -394,7 +492,7 @@ def test_lost_merges_are_noticed(tmp_path: Path):
 
 
 def test_bytes_must_all_have_a_piece(tmp_path: Path):
-    with pytest.raises(ValueError, match="vocab.json is not byte-level: 255 of 256 bytes have no"):
+    with pytest.raises(ValueError, match=r"vocab.json is not byte-level: 255 of 256 bytes have no"):
         Tokenizer.load(merged(tmp_path, ["a", "<|endoftext|>"], []))
 
 

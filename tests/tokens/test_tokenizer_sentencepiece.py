@@ -11,7 +11,7 @@ import pytest
 import sentencepiece as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_cases import SHARED, story
+from tokenizer_cases import SHARED, refusal, story
 from tokenizers import normalizers
 
 from unmask.tokens import families, pipeline
@@ -84,7 +84,9 @@ def test_pieces_scores_and_roles_are_read(name: str, train: Callable[..., Path])
 
 def tokenizer_of(path: Path) -> Tokenizer:
     frame = Frame(pad="</s>", start="<s>", end="</s>", unknown="<unk>")
-    return Tokenizer(pipeline.finish(pipeline.sentence_piece(parse(path.read_bytes())), frame), frame)
+    return Tokenizer(
+        pipeline.finish(pipeline.sentence_piece(parse(path.read_bytes())), frame), frame
+    )
 
 
 @functools.cache
@@ -95,11 +97,11 @@ def both(path: Path) -> tuple[Tokenizer, Any]:
 # Left out: ▁ itself (the reference strips it as a space or not, by the rules), the names of bytes
 # (<0x41> in a text is a byte to the unigram model), and marks after what normalization changes
 # (½ + acute: the tokenizers library loses the acute).
-_SAMPLES = (
-    ["the old king", "féx", "e\u0301", "ﬁx", "aaa", "aaaa", "zzz", "discovered", "中文", "😀", "12", "½"]
-    + [" ", "  ", "   ", "\n", "\t", "\xa0", "\u3000", "\u200b", "!", "...", "don't", "שלום", "\x00"]
-    + ["<s>", "</s>", "<unk>", "<pad>", "A Stranger", "ß", "İ", "①", "ｆｕｌｌ"]
-)
+_SAMPLES = [
+    "the old king", "féx", "e\u0301", "ﬁx", "aaa", "aaaa", "zzz", "discovered", "中文",
+    "😀", "12", "½", " ", "  ", "   ", "\n", "\t", "\xa0", "\u3000", "\u200b", "!", "...", "don't", "שלום", "\x00",
+    "<s>", "</s>", "<unk>", "<pad>", "A Stranger", "ß", "İ", "①", "ｆｕｌｌ",
+]  # fmt: skip
 _TEXTS = st.one_of(
     st.lists(st.sampled_from(_SAMPLES), max_size=14).map("".join),
     st.text(st.characters(codec="ascii", exclude_characters="\r<"), max_size=40),
@@ -184,11 +186,15 @@ def test_a_family_does_what_transformers_does(
     import transformers
 
     names = {"Llama": "tokenizer.model", "XLMRoberta": "sentencepiece.bpe.model"}
+    says = {"add_bos_token": True} if family == "Llama" else {}
     folder = place(
         train(family), tmp_path, names.get(family, "spiece.model"),
-        tokenizer_class=f"{family}Tokenizer", **({"add_bos_token": True} if family == "Llama" else {}),
+        tokenizer_class=f"{family}Tokenizer", **says,
     )  # fmt: skip
-    ours, theirs = Tokenizer.load(folder), getattr(transformers, f"{family}Tokenizer").from_pretrained(folder)
+    ours, theirs = (
+        Tokenizer.load(folder),
+        getattr(transformers, f"{family}Tokenizer").from_pretrained(folder),
+    )
     for text in ("The Old  king", "``quoted'' féx Ünï", "ﬁx\n12 ½ 中", ""):
         framed = [*ours.special.before, *ours.encode(text).ids.tolist(), *ours.special.after]
         assert framed == theirs(text).input_ids, text
@@ -218,7 +224,16 @@ def test_letters_are_lowered_and_accents_taken_as_config_says(
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.special.unknown in tokenizer.encode("Q").ids
     place(train("DebertaV2"), tmp_path, "spiece.model", split_by_punct=True)
-    with pytest.raises(ValueError, match="spiece.model cannot be read .* split_by_punct"):
+    with pytest.raises(ValueError, match=r"spiece.model cannot be read .* split_by_punct"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("n", ["7", -1, 10**9, True])
+def test_a_number_of_sentinels_must_be_one(n: Any, train: Callable[..., Path], tmp_path: Path):
+    folder = place(train("T5"), tmp_path, "spiece.model", extra_ids=n)
+    with pytest.raises(
+        ValueError, match=r"spiece.model .* extra_ids must be a number up to 100000"
+    ):
         Tokenizer.load(folder)
 
 
@@ -229,13 +244,13 @@ def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_p
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
     assert Tokenizer.load(folder).frame == ROBERTA
     place(train("T5"), tmp_path, "sentencepiece.bpe.model", tokenizer_class="MBartTokenizer")
-    with pytest.raises(ValueError, match="what a MBartTokenizer does besides is not known"):
+    with pytest.raises(ValueError, match=r"what a MBartTokenizer does besides is not known"):
         Tokenizer.load(folder)
 
 
 def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", tokenizer_class="XLNetTokenizer")
-    with pytest.raises(ValueError, match="spiece.model: the vocabulary lacks '<sep>'"):
+    with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<sep>'"):
         Tokenizer.load(folder)
 
 
@@ -258,31 +273,24 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
         with pytest.raises(ValueError, match="it "):
             parse(data[:length])
     (tmp_path / "spiece.model").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ValueError, match=r"spiece.model cannot be read as a SentencePiece model: it"):
+    with pytest.raises(
+        ValueError, match=r"spiece.model cannot be read as a SentencePiece model: it"
+    ):
         Tokenizer.load(tmp_path)
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=60))
 def test_any_bytes_are_a_model_or_a_clear_error(data: bytes):
-    try:
-        parse(data)
-    except ValueError as error:
-        assert str(error)
+    assert refusal(lambda: parse(data)) != ""
 
 
 @settings(max_examples=100, deadline=None)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
-def test_a_changed_byte_is_a_model_or_a_clear_error(
-    at: int, byte: int, train: Callable[..., Path]
-):
+def test_a_changed_byte_is_a_model_or_a_clear_error(at: int, byte: int, train: Callable[..., Path]):
     data = bytearray(train("llama").read_bytes())
     data[at % len(data)] = byte
-    try:
-        model = parse(bytes(data))
-        pipeline.sentence_piece(model)
-    except ValueError as error:
-        assert str(error)
+    assert refusal(lambda: pipeline.sentence_piece(parse(bytes(data)))) != ""
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -313,7 +321,10 @@ def test_what_cannot_be_done_is_refused():
 def test_families_are_plain_data():
     assert all(isinstance(family.frame, Frame) for family in families.FAMILIES)
     model = Model(
-        pieces=(Piece("<unk>", 0.0, 2), *(Piece(x, 0.0, 3) for x in ("<s>", "</s>")), Piece("a", -1.0, 1)),
+        pieces=(
+            Piece("<unk>", 0.0, 2), Piece("<s>", 0.0, 3), Piece("</s>", 0.0, 3),
+            Piece("a", -1.0, 1),
+        ),
         algorithm="unigram", charsmap=b"", add_dummy_prefix=True, remove_extra_whitespaces=True,
         escape_whitespaces=True, whitespace_as_suffix=False, byte_fallback=False,
         unknown=0, begin=1, end=2, pad=None,

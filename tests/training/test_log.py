@@ -2,7 +2,6 @@ import builtins
 import io
 import json
 import math
-import os
 import re
 
 import pytest
@@ -236,4 +235,8 @@ def test_tensorboard_gets_every_number(tmp_path):
     assert tags >= {"loss", "parts/masked", "accuracy/masked", "rate", "evaluation/masked_loss"}
     assert events.Scalars("evaluation/masked_loss")[0].value == 2.0
     assert events.Scalars("loss")[0].step == 3
-    assert os.listdir(tmp_path / "tensorboard")
+    with Log(tmp_path, tensorboard=True, step=1) as log:
+        log(report(2, since=report().sums))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [2]

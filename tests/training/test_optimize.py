@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -251,6 +252,23 @@ def test_norm_and_clip():
     assert float(weights.norm()) == pytest.approx(norm)
     weights.clip(norm, 1.0)
     assert float(weights.norm()) == pytest.approx(1)
+
+
+def test_a_gradient_does_not_outlive_its_step():
+    model, fresh = toy.model().eval(), toy.model().eval()
+    weights, others = Weights(model), Weights(fresh)
+    unlabeled = replace(toy.rows(1), labels=None)
+    for w, m, batches in (
+        (weights, model, [toy.rows(0), unlabeled]),
+        (others, fresh, [unlabeled]),
+    ):
+        for batch in batches:
+            w.begin()
+            m(batch).loss.backward()
+            w.settle(w.reached)
+    assert weights.masters["heads.label.weight"].grad is None
+    assert torch.equal(weights.norm(), others.norm())
+    assert torch.equal(weights.gradient, others.gradient)
 
 
 def test_factors_of_the_rate_hold_for_their_parameters():

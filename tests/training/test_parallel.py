@@ -9,7 +9,8 @@ import pytest
 import torch
 import toy
 
-from unmask.checkpoints.folder import newest, read_tensors
+from unmask.checkpoints.folder import newest
+from unmask.checkpoints.tensors import read_tensors
 from unmask.training import loop, parallel
 from unmask.training.parallel import World
 from unmask.training.recipe import AdamW, Recipe

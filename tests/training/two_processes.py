@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import toy
 
-from unmask.checkpoints.folder import write_tensors
+from unmask.checkpoints.tensors import write_tensors
 from unmask.training import loop
 from unmask.training.log import Log
 from unmask.training.parallel import join

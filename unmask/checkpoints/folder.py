@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unmask.checkpoints.tensors import read_tensors, write_tensors
 from unmask.files import sha256, sweep, whole
 
 FORMAT = 1
@@ -217,41 +216,6 @@ def claim(folder: Path) -> Generator[None, None, None]:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise  # file systems without locks go without
         yield
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; the caller makes it whole.
-
-    Raises:
-        OSError: it cannot be written, for instance because the disk is full.
-    """
-    path.touch()
-    mode = (
-        path.stat().st_mode
-    )  # the library's own file is for its owner alone, whatever the user's mask says
-    try:
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
-        path.chmod(mode)
-    except SafetensorError as error:
-        # The library says the system's error number only in its text.
-        found = re.search(r"os error (\d+)", str(error))
-        number = int(found[1]) if found else errno.EIO
-        raise OSError(number, os.strerror(number), str(path)) from error
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no whole safetensors file.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged, or no safetensors file ({error})") from None
 
 
 def _all(home: Path) -> list[tuple[int, Path]]:

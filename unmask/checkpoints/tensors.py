@@ -3,8 +3,11 @@
 Nothing is executed.
 """
 
+import errno
 import json
+import os
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+FORMAT = {"format": "pt"}
+"""What other libraries look for in a file's header."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -54,10 +59,22 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; the caller makes it whole."""
-    save_file(
-        {k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, {"format": "pt"}
-    )
+    """Write a safetensors file; the caller makes it whole.
+
+    Raises:
+        OSError: it cannot be written, for instance because the disk is full.
+    """
+    path.touch()
+    # The library's own file is for its owner alone, whatever the user's mask says.
+    mode = path.stat().st_mode
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, FORMAT)
+        path.chmod(mode)
+    except SafetensorError as error:
+        # The library says the system's error number only in its text.
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def read_model_tensors(folder: Path) -> dict[str, Tensor]:

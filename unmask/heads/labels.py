@@ -85,7 +85,10 @@ class TokenLabels:
 
 
 class TokenLabelsHead(nn.Module):
-    """Scores of each token's labels, and their cross-entropy where a label is given (Devlin et al. 2019, section 4.3)."""
+    """Scores of each token's labels, and their cross-entropy where a label is given.
+
+    Devlin et al. 2019, section 4.3.
+    """
 
     def __init__(self, spec: TokenLabels, a: Architecture) -> None:
         super().__init__()
@@ -121,7 +124,10 @@ def _asked(labels: Shaped[Tensor, "b ..."]) -> int:
 def pool(
     hidden: Float[Tensor, "b t d"], batch: Batch, how: Literal["first", "last", "mean"]
 ) -> Float[Tensor, "b d"]:
-    """Let one vector stand for each text: its first token's, its last token's, or the mean over all but padding."""
+    """Let one vector stand for each text.
+
+    Its first token's, its last token's, or the mean over all but padding.
+    """
     if how == "first":
         return hidden[:, 0]
     if how == "last":

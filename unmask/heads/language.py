@@ -15,7 +15,8 @@ from unmask.model.architecture import Architecture
 from unmask.model.parts import ACTIVATIONS, Activation
 
 ROWS_AT_ONCE = 1024
-"""Places whose scores are held at the same time: enough for full speed, few enough to stay small and re-used."""
+"""Places whose scores are held at the same time: enough for full speed, few enough to stay small
+and re-used."""
 CACHED = 2**19
 """Scores that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
 
@@ -26,12 +27,14 @@ class Language:
 
     term: str = "next_token"
     transform: Activation | None = None
-    """BERT: a linear map, this activation and a norm come before the scores (released code, `get_masked_lm_output`)."""
+    """BERT: a linear map, this activation and a norm come before the scores (released code,
+    `get_masked_lm_output`)."""
     bias: bool = False
     tied: bool = True
     """The scores' matrix is the table of token vectors (Press and Wolf 2017)."""
     scaled: bool = False
-    """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh TensorFlow)."""
+    """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh
+    TensorFlow)."""
 
     def build(self, architecture: Architecture, table: nn.Embedding) -> "LanguageHead":
         """Build the head of a stack whose token table is `table`."""
@@ -39,11 +42,12 @@ class Language:
 
 
 class _LinearLoss(torch.autograd.Function):
-    """Cross-entropy of `hidden @ weight.T + bias`, some rows at a time; gradients are made on the way.
+    """Cross-entropy of `hidden @ weight.T + bias`, some rows at a time.
 
-    The scores of all rows never exist together: with 30,000 tokens they would be the largest tensor of the step, and on
-    a CPU most of the time would go into fetching fresh memory for them. The gradients need the scores once more, so they
-    are made while the scores are there (as in Hsu et al. 2024, Liger kernels, arXiv:2410.10989, section 3.2).
+    The scores of all rows never exist together: with 30,000 tokens they would be the largest tensor
+    of the step, and on a CPU most of the time would go into fetching fresh memory for them. The
+    gradients need the scores once more, so they are made while the scores are there (as in Hsu et
+    al. 2024, Liger kernels, arXiv:2410.10989, section 3.2).
     """
 
     @staticmethod
@@ -71,7 +75,9 @@ class _LinearLoss(torch.autograd.Function):
         return total, right
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         scale = grads[0]
         return (
@@ -95,9 +101,10 @@ def slopes_(
     targets: Int[Tensor, "n"],
     over_rows: Float[Tensor, "v"] | None = None,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Turn scores into the gradient of their summed cross-entropy, in place; return that sum and the hits.
+    """Turn scores into the gradient of their summed cross-entropy, in place.
 
-    The gradients' sum over rows, a bias's gradient, is added to `over_rows`. On a CPU some rows at a time, so that their float32 form stays in the cache.
+    Return that sum and the hits. The gradients' sum over rows, a bias's gradient, is added to
+    `over_rows`. On a CPU some rows at a time, so that their float32 form stays in the cache.
     """
     total = torch.zeros((), dtype=torch.float32, device=scores.device)
     right = torch.zeros((), dtype=torch.int64, device=scores.device)
@@ -133,7 +140,8 @@ class LanguageHead(nn.Module):
         self.scale = a.d_model**-0.5 if spec.scaled else 1.0
         self.bias = nn.Parameter(torch.zeros(a.vocab_size)) if spec.bias else None
         self.out = None if spec.tied else nn.Linear(a.d_model, a.vocab_size, bias=False)
-        self._table = (table,)  # in a tuple: the backbone's parameter, not one more of this module's
+        # in a tuple: the backbone's parameter, not one more of this module's
+        self._table = (table,)
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:
@@ -160,7 +168,10 @@ class LanguageHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
     ) -> Prediction:
-        """Ask at the places where targets are not IGNORE; with `scores`, also return what was said there."""
+        """Ask at the places where targets are not IGNORE.
+
+        With `scores`, also return what was said there.
+        """
         if batch.targets is None:
             return Prediction()
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
@@ -178,7 +189,9 @@ def next_loss(
     bias: Float[Tensor, "v"] | None,
     targets: Int[Tensor, "n"],
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Sum the cross-entropy of linear scores in nats, and count how often the best score is the target's.
+    """Sum the cross-entropy of linear scores in nats, and count the hits.
+
+    A hit: the best score is the target's.
 
     Raises:
         ValueError: a target is IGNORE: such places must not be asked.

@@ -1,4 +1,7 @@
-"""Model: a backbone and its heads. Pretraining may have two heads (masked tokens and next sentence)."""
+"""Model: a backbone and its heads.
+
+Pretraining may have two heads (masked tokens and next sentence).
+"""
 
 from collections.abc import Mapping
 from typing import Protocol, cast, runtime_checkable
@@ -12,7 +15,6 @@ from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import Language, LanguageHead
 from unmask.heads.prediction import Prediction
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.positions import PositionModule
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 HeadSpec = Language | Labels | TokenLabels
@@ -22,8 +24,13 @@ HeadSpec = Language | Labels | TokenLabels
 class Head(Protocol):
     """What turns hidden states into a Prediction."""
 
-    def count(self, batch: Batch) -> dict[str, int]: ...
-    def __call__(self, hidden: Tensor, batch: Batch, *, scores: bool = False) -> Prediction: ...
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the places that each term asks of this batch."""
+        ...
+
+    def __call__(self, hidden: Tensor, batch: Batch, *, scores: bool = False) -> Prediction:
+        """Ask what the batch asks; with `scores`, also return what was said."""
+        ...
 
 
 class Model(nn.Module):
@@ -67,7 +74,9 @@ class Model(nn.Module):
         for head in self.heads.values():
             if isinstance(head, LanguageHead):
                 return head
-        raise ValueError(f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})")
+        raise ValueError(
+            f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})"
+        )
 
     def parameter_count(self) -> int:
         """Count the numbers that are learned, shared ones once."""
@@ -81,13 +90,8 @@ class Model(nn.Module):
         """Fill all weights as the architecture says, from a generator of its own."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            begun: list[PositionModule] = []
             for name, module in self.named_modules():
                 self.stack.initialize(name, module, self.stack)
-                if isinstance(module, PositionModule):
-                    begun.append(module)
-            for module in begun:
-                module.begin()
         return self
 
     def hidden(self, batch: Batch) -> Float[Tensor, "b t d"]:
@@ -102,9 +106,10 @@ class Model(nn.Module):
         return counts
 
     def flops(self, length: int, asked: float) -> float:
-        """Count a training step's matrix-product FLOPs a token, `asked` of which are scored over the vocabulary.
+        """Count a training step's matrix-product FLOPs a token.
 
-        Backward costs twice the forward (Kaplan et al. 2020, section 2.1).
+        The share `asked` of the tokens is scored over the vocabulary. Backward costs twice the
+        forward (Kaplan et al. 2020, section 2.1).
         """
         scores = 2 * self.stack.d_embed * self.vocab_size if any(
             isinstance(head, LanguageHead) for head in self.heads.values()

@@ -1,4 +1,7 @@
-"""What a model returns: scores, and losses as sums that add up over micro-batches, processes and batches."""
+"""What a model returns: scores, and losses as sums.
+
+The sums add up over micro-batches, processes and batches.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -65,9 +65,10 @@ class Architecture:
         return self.d_model
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs a token, read in texts of `length` tokens, embedding and head apart.
+        """Count the forward's matrix-product FLOPs a token, embedding and head apart.
 
-        Two a weight and token, and 4 t h e for scores and mixing (Kaplan et al. 2020, table 1).
+        The token is read in texts of `length` tokens. Two a weight and token, and 4 t h e for
+        scores and mixing (Kaplan et al. 2020, table 1).
         """
         attention = 4 * self.d_model * self.n_heads * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
@@ -78,7 +79,7 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderArchitecture:
-    """Two stacks that share the table of tokens: what an encoder-decoder differs in from another."""
+    """Two stacks that share the table of tokens: what encoder-decoders differ in."""
 
     encoder: Architecture
     decoder: Architecture

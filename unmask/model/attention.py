@@ -10,20 +10,26 @@ from unmask.model.cache import LayerCache
 from unmask.model.parts import Dropout
 
 PLAIN_UP_TO = 512
-"""On a CPU in bfloat16, up to this many keys two matrix products and a softmax are faster than the fused kernel."""
+"""On a CPU in bfloat16, two matrix products and a softmax are faster than the fused kernel up to
+this many keys."""
 
 
 class Sight:
     """Who sees whom, as kernels want it: a mask, or the word that none is needed."""
 
-    def __init__(self, mask: Bool[Tensor, "b 1 t s"] | None = None, *, causal: bool = False) -> None:
+    def __init__(
+        self, mask: Bool[Tensor, "b 1 t s"] | None = None, *, causal: bool = False
+    ) -> None:
         self.mask = mask
         """True where a key is visible; None: everywhere, or everything before (`causal`)."""
         self.causal = causal and mask is None
         self._added: Tensor | None = None
 
     def added(self, like: Tensor, queries: int, keys: int) -> Tensor | None:
-        """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype; made once a forward."""
+        """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype.
+
+        They are made once a forward.
+        """
         if self._added is None:
             mask = self.mask
             if self.causal and queries > 1:

@@ -28,7 +28,9 @@ class LayerCache:
         """Append and return all."""
         end = self.length + k.shape[2]
         if self._k is None or self._v is None or end > self._k.shape[2]:
-            self._k, self._v = (self._grown(old, new, end) for old, new in ((self._k, k), (self._v, v)))
+            self._k, self._v = (
+                self._grown(old, new, end) for old, new in ((self._k, k), (self._v, v))
+            )
         self._k[:, :, self.length : end] = k
         self._v[:, :, self.length : end] = v
         self.length = end
@@ -48,7 +50,10 @@ class LayerCache:
 
 
 class Cache:
-    """One LayerCache a layer; for an encoder-decoder also those of cross-attention, which are filled once."""
+    """One LayerCache a layer.
+
+    For an encoder-decoder also those of cross-attention, which are filled once.
+    """
 
     def __init__(self, n_layers: int) -> None:
         self.layers = [LayerCache() for _ in range(n_layers)]

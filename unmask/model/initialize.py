@@ -1,4 +1,7 @@
-"""How weights begin: one value a published way, a function from a module and its name to new numbers."""
+"""How weights begin: one value for each published way.
+
+Each is a function from a module and its name to new numbers.
+"""
 
 from dataclasses import dataclass
 
@@ -18,13 +21,16 @@ def _plain(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Normal:
-    """Every matrix from N(0, std), cut at two standard deviations if `truncated` (BERT's released code)."""
+    """Every matrix from N(0, std).
+
+    With `truncated`, cut at two standard deviations (BERT's released code).
+    """
 
     std: float = 0.02
     truncated: bool = False
     residual: int = 0
-    """The number of residual branches n: projections into the residual stream begin at std / sqrt(n), as in GPT-2
-    (Radford et al. 2019, section 2.3). 0: like every other matrix."""
+    """The number of residual branches n: projections into the residual stream begin at
+    std / sqrt(n), as in GPT-2 (Radford et al. 2019, section 2.3). 0: like every other matrix."""
 
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""
@@ -41,9 +47,10 @@ class Normal:
 
 @dataclass(frozen=True)
 class FanIn:
-    """Every matrix from N(0, 1/sqrt(width of its input)), queries also by 1/sqrt(e), as T5 does in place of a scale.
+    """Every matrix from N(0, 1/sqrt(width of its input)).
 
-    Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
+    Queries also by 1/sqrt(e), as T5 does in place of a scale. Raffel et al. 2020 do not say; this
+    is Mesh TensorFlow's initializer for the released models.
     """
 
     embedding: float = 1.0

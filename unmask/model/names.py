@@ -39,10 +39,11 @@ class Read:
 class Names:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
-    `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at the end
-    (`transposed`) is its own inverse; `tied` says that theirs is a second copy, checked on reading and not written;
-    `beside:name` that the line counts only where we have that module too;
-    `-  theirs` that theirs is left out on purpose. Of several lines for one of theirs the first counts whose ours exist.
+    `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
+    the end (`transposed`) is its own inverse; `tied` says that theirs is a second copy, checked on
+    reading and not written; `beside:name` that the line counts only where we have that module too;
+    `-  theirs` that theirs is left out on purpose. Of several lines for one of theirs the first
+    counts whose ours exist.
     """
 
     def __init__(self, table: str, *, prefix: str = "") -> None:
@@ -60,7 +61,8 @@ class Names:
         """Find our tensors, of the names and shapes `wanted`, among theirs.
 
         Raises:
-            ValueError: a tensor has another shape than the configuration says, or two copies of one tensor differ.
+            ValueError: a tensor has another shape than the configuration says, or two copies of one
+                tensor differ.
         """
         found: dict[str, Tensor] = {}
         copies: list[tuple[str, str, Tensor]] = []
@@ -69,7 +71,9 @@ class Names:
             used = False
             for rule, numbers, tail in self._hits(name):
                 ours = [_fill(o, numbers) + tail for o in rule.ours]
-                used = rule.ours == ("-",) or all(o in wanted for o in ours + _besides(rule, numbers))
+                used = rule.ours == ("-",) or all(
+                    o in wanted for o in ours + _besides(rule, numbers)
+                )
                 if rule.operation == "tied":
                     copies.append((ours[0], name, tensor))
                 elif used and rule.ours != ("-",):
@@ -176,9 +180,11 @@ class Fields:
     read: Callable[[Mapping[str, Any]], AnyArchitecture]
     write: Callable[[Any], dict[str, Any]]
     classes: Mapping[tuple[str, ...], str]
-    """Our heads, by name -> the class of theirs that has just these (`architectures` in their config.json)."""
+    """Our heads, by name -> the class of theirs that has just these (`architectures` in their
+    config.json)."""
     language: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    """What their configuration says of the language head: fields of `Language` that differ from the card's."""
+    """What their configuration says of the language head: fields of `Language` that differ from
+    the card's."""
 
 
 ACTIVATIONS = {
@@ -218,7 +224,9 @@ def refuse(theirs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     """
     for key, value in fixed.items():
         if theirs.get(key, value) != value:
-            raise ValueError(f"config.json: {key} = {theirs[key]!r} is not supported, only {value!r}")
+            raise ValueError(
+                f"config.json: {key} = {theirs[key]!r} is not supported, only {value!r}"
+            )
 
 
 def need(theirs: Mapping[str, Any], key: str) -> Any:
@@ -235,7 +243,10 @@ def need(theirs: Mapping[str, Any], key: str) -> Any:
 def by_table(
     table: Mapping[str, str], base: Architecture, fixed: Mapping[str, Any]
 ) -> tuple[Callable[[Mapping[str, Any]], Architecture], Callable[[Architecture], dict[str, Any]]]:
-    """Make `read` and `write` from {our dotted path: their key}; what the table does not name is as in `base`."""
+    """Make `read` and `write` from {our dotted path: their key}.
+
+    What the table does not name is as in `base`.
+    """
 
     def read(theirs: Mapping[str, Any]) -> Architecture:
         refuse(theirs, fixed)
@@ -265,5 +276,3 @@ def _set(plain: dict[str, Any], path: str, value: Any) -> None:
     for part in outer:
         plain = plain[part]
     plain[last] = value
-
-

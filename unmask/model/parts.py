@@ -1,4 +1,7 @@
-"""Parts of a block: norms, activations, feed-forward, dropout; each a value beside the module that it builds."""
+"""Parts of a block: norms, activations, feed-forward, dropout.
+
+Each is a value beside the module that it builds.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,21 +54,36 @@ class Sizes(Protocol):
     """What parts and position schemes must know of the architecture that contains them."""
 
     @property
-    def d_model(self) -> int: ...
+    def d_model(self) -> int:
+        """Width of the hidden states."""
+        ...
+
     @property
-    def d_embed(self) -> int: ...
+    def d_embed(self) -> int:
+        """Width of token vectors before the first block."""
+        ...
+
     @property
-    def n_heads(self) -> int: ...
+    def n_heads(self) -> int:
+        """Heads of an attention sublayer."""
+        ...
+
     @property
-    def d_head(self) -> int: ...
+    def d_head(self) -> int:
+        """Width of one head."""
+        ...
+
     @property
-    def norm(self) -> Norm: ...
+    def norm(self) -> Norm:
+        """The norm that all sublayers use."""
+        ...
 
 
 class _Drop(torch.autograd.Function):
-    """Zero a share of the numbers, with one random byte for each: an eighth of the draws that torch makes.
+    """Zero a share of the numbers, with one random byte for each.
 
-    On a CPU torch draws one random number an element in one thread, which costs more than the matrix product before it.
+    That is an eighth of the draws that torch makes. On a CPU torch draws one random number an
+    element in one thread, which costs more than the matrix product before it.
     """
 
     @staticmethod
@@ -90,9 +108,12 @@ def _dropped(x: Tensor, dice: Tensor, cut: int) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Srivastava et al. 2014. Draws from torch's default generator, which training seeds before each micro-batch.
+    """Srivastava et al. 2014.
 
-    Deviates: on a CPU the rate is rounded to a multiple of 1/256 (0.1 becomes 26/256); the scale is exact for it.
+    Draws from torch's default generator, which training seeds before each micro-batch.
+
+    Deviates: on a CPU the rate is rounded to a multiple of 1/256 (0.1 becomes 26/256); the scale is
+    exact for it.
     """
 
     def __init__(self, rate: float) -> None:
@@ -103,7 +124,7 @@ class Dropout(nn.Module):
         """Drop in training, do nothing otherwise."""
         if not self.training or self.rate == 0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.rate)
         return _Drop.apply(x, round(self.rate * 256))  # pyright: ignore[reportReturnType]
 
@@ -113,10 +134,20 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps and an activation; with `gated`, a third map multiplies (Shazeer 2020, arXiv:2002.05202)."""
+    """Two linear maps and an activation.
+
+    With `gated`, a third map multiplies (Shazeer 2020, arXiv:2002.05202).
+    """
 
     def __init__(
-        self, d_model: int, d_ff: int, *, activation: Activation, gated: bool, bias: bool, dropout: float = 0.0
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Activation,
+        gated: bool,
+        bias: bool,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.up = nn.Linear(d_model, d_ff, bias=bias)

@@ -1,7 +1,8 @@
-"""Where a token stands. A scheme has three hooks: `embed`, `geometry`, and a part that lives in each layer.
+"""Where a token stands.
 
-`embed` adds to token vectors (learned). `geometry` is computed once a forward and shared by all layers (T5's table of
-biases). The layer's own part maps (q, k, geometry) to (q, k, bias of the scores).
+A scheme has three hooks: `embed`, `geometry`, and a part that lives in each layer. `embed` adds to
+token vectors (learned). `geometry` is computed once a forward and shared by all layers (T5's table
+of biases). The layer's own part maps (q, k, geometry) to (q, k, bias of the scores).
 """
 
 import math
@@ -32,15 +33,12 @@ class PositionModule(nn.Module):
         return None
 
     def geometry(self, queries: int, keys: int) -> Tensor | None:
-        """Return what the layers need to know of the last `queries` of `keys` columns, if anything."""
+        """Return what layers need to know of the last `queries` of `keys` columns, if anything."""
         return None
 
     def layer(self) -> nn.Module:
         """Return the part that lives in one layer."""
         return Place()
-
-    def begin(self) -> None:
-        """Fill what the scheme begins with in a way of its own, after all weights were filled."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,6 @@ class Learned:
 
     length: int = 512
     """How many places there are: the longest text."""
-    sinusoids: float = 0.0
-    """The table begins as sinusoids of this amplitude (Vaswani et al. 2017, section 3.5), so that near places are alike
-    from the first step on, and is then learned. 0: it begins like every other matrix."""
 
     def build(self, sizes: Sizes) -> PositionModule:
         """Build the table [length d_embed]."""
@@ -64,32 +59,24 @@ class LearnedModule(PositionModule):
     def __init__(self, scheme: Learned, sizes: Sizes) -> None:
         super().__init__()
         self.length = scheme.length
-        self.sinusoids = scheme.sinusoids
         self.table = nn.Embedding(scheme.length, sizes.d_embed)
-
-    @torch.no_grad()
-    def begin(self) -> None:
-        """Write sinusoids into the table, if it begins so."""
-        if not self.sinusoids:
-            return
-        n, d = self.table.weight.shape
-        place, i = torch.arange(n)[:, None], torch.arange(0, d, 2)
-        angle = place / 10_000 ** (i / d)
-        waves = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :d]
-        self.table.weight.copy_(self.sinusoids * waves)
 
     def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
         """Look up [b t d]."""
         if place.shape[1] > self.length:
             raise ValueError(
-                f"a text of {place.shape[1]} tokens is longer than the model's {self.length} positions"
+                f"a text of {place.shape[1]} tokens is longer than "
+                f"the model's {self.length} positions"
             )
         return self.table(place)
 
 
 @dataclass(frozen=True)
 class BucketBias:
-    """A bias of the scores for each head and distance, distances in buckets (Raffel et al. 2020, section 2.1)."""
+    """A bias of the scores for each head and distance, distances in buckets.
+
+    Raffel et al. 2020, section 2.1.
+    """
 
     buckets: int = 32
     reach: int = 128
@@ -102,7 +89,10 @@ class BucketBias:
 
 
 class BucketBiasModule(PositionModule):
-    """Looks up the bias of each pair of places: half of the buckets exact, the other half logarithmic."""
+    """Looks up the bias of each pair of places.
+
+    Half of the buckets are exact, the other half logarithmic.
+    """
 
     def __init__(self, scheme: BucketBias, sizes: Sizes) -> None:
         super().__init__()
@@ -110,7 +100,10 @@ class BucketBiasModule(PositionModule):
         self.table = nn.Embedding(scheme.buckets, sizes.n_heads)
 
     def bucket(self, away: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
-        """Number the bucket of each distance key - query (`_relative_position_bucket` in Mesh TensorFlow's T5)."""
+        """Number the bucket of each distance key - query.
+
+        `_relative_position_bucket` in Mesh TensorFlow's T5.
+        """
         n, first = self.scheme.buckets, torch.zeros_like(away)
         if self.scheme.causal:
             away = (-away).clamp(min=0)

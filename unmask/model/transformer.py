@@ -16,7 +16,11 @@ from unmask.model.positions import Place, PositionModule
 
 
 class Norms(nn.Module):
-    """after(x + out(f(into(x)))): every published norm placement fills some of these three slots."""
+    """after(x + out(f(into(x)))): every published placement of norms fills some of these slots."""
+
+    into: nn.Module
+    out: nn.Module
+    after: nn.Module
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
@@ -69,7 +73,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token ids [b t] -> hidden states [b t d]. Encoder, decoder, or one half of an encoder-decoder."""
+    """Token ids [b t] -> hidden states [b t d].
+
+    Encoder, decoder, or one half of an encoder-decoder.
+    """
 
     def __init__(self, a: Architecture, tokens: nn.Embedding | None = None) -> None:
         super().__init__()
@@ -105,12 +112,16 @@ class Transformer(nn.Module):
         """Sum the vectors of tokens, places and segments."""
         place = batch.place
         if place is None:
-            place = torch.arange(past, past + batch.inputs.shape[1], device=batch.inputs.device)[None]
+            place = torch.arange(past, past + batch.inputs.shape[1], device=batch.inputs.device)[
+                None
+            ]
         x = self.tokens(batch.inputs)
         if (where := self.position.embed(place)) is not None:
             x = x + where
         if self.segments is not None:
-            part = torch.zeros_like(batch.inputs[:1, :1]) if batch.segments is None else batch.segments
+            part = (
+                torch.zeros_like(batch.inputs[:1, :1]) if batch.segments is None else batch.segments
+            )
             x = x + self.segments(part)
         return self.dropout(self.embed_norm(x))
 
@@ -121,7 +132,7 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "b s d"] | None = None,
         memory_visibility: Visibility | None = None,
     ) -> Float[Tensor, "b t d"]:
-        """Run the stack over a batch; with a cache, over the tokens that follow those already read."""
+        """Run the stack over a batch; with a cache, over tokens that follow those already read."""
         past = 0 if cache is None else cache.length
         x = self.embed(batch, past)
         queries, keys = x.shape[1], past + x.shape[1]
@@ -138,9 +149,10 @@ class Transformer(nn.Module):
 
 
 def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | None:
-    """Say which encoder tokens each of the last `queries` decoder tokens sees [b 1 t s]: those of its own document.
+    """Say which encoder tokens each of the last `queries` decoder tokens sees [b 1 t s].
 
-    Padding that asks may see everything: nobody listens to its answer, and a softmax over nothing is not a number.
+    Those of its own document. Padding that asks may see everything: nobody listens to its answer,
+    and a softmax over nothing is not a number.
     """
     if answering.document is None:
         return None
@@ -152,7 +164,10 @@ def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | 
 
 
 class EncoderDecoder(nn.Module):
-    """Source and token ids -> hidden states of the decoder [b t d]; the two stacks share the table of tokens."""
+    """Source and token ids -> hidden states of the decoder [b t d].
+
+    The two stacks share the table of tokens.
+    """
 
     def __init__(self, a: EncoderDecoderArchitecture) -> None:
         super().__init__()
@@ -176,7 +191,10 @@ class EncoderDecoder(nn.Module):
         return self.decoder.new_cache()
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart: the mean of the two stacks."""
+        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart.
+
+        The mean of the two stacks.
+        """
         return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
 
     def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
@@ -188,7 +206,10 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, batch: Batch, cache: Cache | None = None, memory: Tensor | None = None
     ) -> Float[Tensor, "b t d"]:
-        """Run the decoder over the batch; `memory` is what `encode` gave, where the caller has it already."""
+        """Run the decoder over the batch.
+
+        `memory` is what `encode` gave, where the caller has it already.
+        """
         if memory is None and (cache is None or cache.length == 0):
             memory = self.encode(batch)
         return self.decoder(batch, cache, memory, batch.source_visibility)

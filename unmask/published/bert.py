@@ -1,6 +1,11 @@
-"""BERT: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", arXiv:1810.04805."""
+"""BERT: Devlin et al. 2019, arXiv:1810.04805.
 
+"BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from unmask.heads.labels import Labels
 from unmask.heads.language import Language
@@ -123,6 +128,11 @@ BERT_BASE_UNCASED = Published(
     length=512,  # appendix A.2: 128 for 90 % of the steps
     batch_tokens=256 * 512,  # appendix A.2
     rate=1e-4,  # appendix A.2
+    training={
+        "schedule": {"kind": "Linear", "warmup": 10_000},  # appendix A.2
+        "steps": 1_000_000,
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "weight_decay": 0.01},
+    },
     parameters=110_106_428,
     names=NAMES,
     fields=FIELDS,
@@ -182,9 +192,19 @@ SMALL = replace(
 )
 
 
+SMALL_SCALE: Mapping[str, Any] = {
+    "optimizer": {"kind": "Muon"},
+    "schedule": {"kind": "WSD", "warmup": 0.02, "decay": 0.3},
+    "dropout": 0.0,
+}
+"""What leaves the plateau of word frequencies within minutes: docs/log.md, 2026-11-21."""
+
+
 def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
-    """Return a size of Turc et al. 2019 with a vocabulary and a length that fit small texts and machines."""
-    architecture = replace(BASE, vocab_size=8_192, position=Learned(512), **changes)
+    """Return a size of Turc et al. 2019 with a vocabulary and a length for small texts."""
+    architecture = replace(
+        BASE, vocab_size=8_192, initialize=Normal(0.05, truncated=True), **changes
+    )
     return replace(
         BERT_BASE_UNCASED,
         name=name,
@@ -193,7 +213,8 @@ def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
         tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
         length=128,
         batch_tokens=4_096,
-        rate=1e-3,
+        rate=3e-3,
+        training=SMALL_SCALE,
         parameters=parameters,
         hub=None,
         note="Width and depth of Turc et al. 2019; the vocabulary is 8,192 tokens, there 30,522.",

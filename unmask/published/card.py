@@ -1,7 +1,7 @@
 """Published: everything a paper says about a model, as a value."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.heads.labels import Labels
@@ -26,7 +26,10 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A model as its paper describes it: enough to build it, pretrain it, and exchange its weights."""
+    """A model as its paper describes it.
+
+    Enough to build it, pretrain it, and exchange its weights.
+    """
 
     name: str
     family: str
@@ -35,7 +38,8 @@ class Published:
     heads: Mapping[str, HeadSpec]
     """What the model is pretrained with."""
     labels: Labels | None
-    """The head that fine-tuning puts on for a whole text's label; None: the label is said in words."""
+    """The head that fine-tuning puts on for a whole text's label; None: the label is said in
+    words."""
     objective: Objective
     tokenizer: TokenizerSpec
     length: int
@@ -44,8 +48,11 @@ class Published:
     """Tokens of a step in pretraining."""
     rate: float
     """Peak learning rate of pretraining."""
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else of a recipe the paper says, or was measured: {"optimizer": "Muon"}."""
     parameters: int
-    """Of the model with its pretraining heads, as counted; a test counts again without allocating a weight."""
+    """Of the model with its pretraining heads, as counted; a test counts again without
+    allocating a weight."""
     names: Names
     fields: Fields
     hub: str | None = None

@@ -12,6 +12,7 @@ from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
+from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import GPT2 as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
@@ -159,7 +160,8 @@ GPT2_MINI = replace(
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
     length=256,
     batch_tokens=4_096,
-    rate=1e-3,
+    rate=3e-3,
+    training=SMALL_SCALE,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )

@@ -1,4 +1,7 @@
-"""T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"."""
+"""T5: Raffel et al. 2020, arXiv:1910.10683.
+
+"Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +14,7 @@ from unmask.model.initialize import FanIn
 from unmask.model.names import Fields, Names, activation, need, refuse
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import BucketBias
+from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import T5 as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
@@ -26,7 +30,8 @@ GLU = Paper(
 )
 
 ENCODER = Architecture(
-    vocab_size=32_128,  # section 2.2.3: 32,000 pieces; 100 sentinels, and padded to a multiple of 128
+    # section 2.2.3: 32,000 pieces; 100 sentinels, and padded to a multiple of 128
+    vocab_size=32_128,
     d_model=512,
     n_layers=6,
     n_heads=8,
@@ -49,7 +54,10 @@ HEADS = {"language": Language(term="spans", scaled=True)}
 
 
 def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first: the decoder is the same but causal, and reads it."""
+    """Return the two stacks of which `encoder` is the first.
+
+    The decoder is the same but causal, and reads the encoder.
+    """
     decoder = replace(
         encoder,
         n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
@@ -129,8 +137,14 @@ def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     e = a.encoder
     position = e.position
     if not isinstance(position, BucketBias):
-        raise ValueError(f"T5's format has BucketBias positions only, got {type(position).__name__}")
-    names = {("relu", False): "relu", ("gelu_tanh", True): "gated-gelu", ("silu", True): "gated-silu"}
+        raise ValueError(
+            f"T5's format has BucketBias positions only, got {type(position).__name__}"
+        )
+    names = {
+        ("relu", False): "relu",
+        ("gelu_tanh", True): "gated-gelu",
+        ("silu", True): "gated-silu",
+    }
     if (e.activation, e.gated) not in names:
         raise ValueError(f"T5's format has no name for activation {e.activation}, gated={e.gated}")
     return {
@@ -198,9 +212,7 @@ def _sized(base: Published, name: str, parameters: int, **changes: int) -> Publi
     )
 
 
-T5_BASE = _sized(
-    T5_SMALL, "t5-base", 222_903_552, d_model=768, n_layers=12, n_heads=12, d_ff=3072
-)
+T5_BASE = _sized(T5_SMALL, "t5-base", 222_903_552, d_model=768, n_layers=12, n_heads=12, d_ff=3072)
 T5_LARGE = _sized(
     T5_SMALL, "t5-large", 737_668_096, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
 )
@@ -242,11 +254,21 @@ V1_1_XXL = _sized(
 )
 
 T5_MINI = replace(
-    _sized(T5_SMALL, "t5-mini", 9_468_672, d_model=256, n_layers=4, n_heads=4, d_ff=1024, vocab_size=8_292),
+    _sized(
+        T5_SMALL,
+        "t5-mini",
+        9_468_672,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
+        vocab_size=8_292,
+    ),
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
     length=128,
     batch_tokens=4_096,
-    rate=1e-3,
+    rate=3e-3,
+    training=SMALL_SCALE,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )

@@ -15,13 +15,11 @@ COMPRESSIONS = (".gz", ".zst", ".xz")
 """Endings of compressed files; any other file is read as it is."""
 
 PIECE = 2**18
-"""Bytes yielded at a time, about: at least this many while the file goes on."""
+"""Bytes yielded at a time: at least this many while the file goes on, at most twice as many."""
 
 _SLICE = 512  # compressed bytes fed at once: 16 MiB at Zstandard's highest ratio
 _MEMORY = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
-_WINDOW = (
-    2**27
-)  # bytes that a .zst file may look back (`zstd --long`); beyond, zstd wants a flag too
+_WINDOW = 2**27  # bytes that a .zst file may look back (`zstd --long`)
 
 # Text shrinks 3 to 20 times, a short one repeated more: beyond a gigabyte, 250 times is no text.
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250
@@ -124,13 +122,15 @@ def _decompressed(file: BinaryIO, path: Path, kind: str) -> Iterator[bytes]:
 
 
 def _gathered(texts: Iterator[bytes]) -> Iterator[bytes]:
+    """Join short pieces, and cut long ones."""
     held: list[bytes] = []
     size = 0
     for text in texts:
-        held.append(text)
-        size += len(text)
-        if size >= PIECE:
-            yield b"".join(held)
-            held, size = [], 0
+        for start in range(0, len(text), PIECE):
+            held.append(text[start : start + PIECE])
+            size += len(held[-1])
+            if size >= PIECE:
+                yield b"".join(held)
+                held, size = [], 0
     if held:
         yield b"".join(held)

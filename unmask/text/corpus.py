@@ -80,14 +80,28 @@ def documents(
         raise ValueError(f"longest must be at least 1 character, got {longest}")
     _check("document", document, ("blank", "line", "file"))
     _check("encoding_errors", encoding_errors, ("strict", "replace"))
+    found = _found(sources)
+    how = _How(document=document, column=text or "text", errors=encoding_errors, longest=longest)
+    return _documents(found, how)
+
+
+def files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
+    """List the files that `documents` reads, in its order; of `hf:owner/name` there is none.
+
+    Raises:
+        FileNotFoundError: a file is missing, a pattern or folder has no file of a known kind.
+        ValueError: nothing is named.
+    """
+    return [file for _, found in _found(sources) for file in found]
+
+
+def _found(sources: str | Path | Sequence[str | Path]) -> list[tuple[str, list[Path]]]:
     named = [sources] if isinstance(sources, str | Path) else list(sources)
     if not named:
         raise ValueError(
             "no text was named: give at least one file, folder, pattern or hf:owner/name"
         )
-    found = [(str(source), _find(str(source))) for source in named]
-    how = _How(document=document, column=text or "text", errors=encoding_errors, longest=longest)
-    return _documents(found, how)
+    return [(str(source), _find(str(source))) for source in named]
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -155,7 +169,10 @@ def _find(source: str) -> list[Path]:
             raise ValueError(f"{source}: an unknown ending; known are {_KNOWN}")
         files = [path]
     elif glob.has_magic(source):
-        files = _known(source, _matches(source))
+        files = _matches(source)
+        if not files:
+            raise FileNotFoundError(f"{source}: no file matches this pattern")
+        files = _known(source, files)
     else:
         raise FileNotFoundError(f"{source}: no such file or folder")
     if any(_kind(file) == ".parquet" for file in files):
@@ -221,10 +238,11 @@ def _of_records(name: object, found: Iterator[records.Record], how: _How) -> Ite
 
 def _record_lines(number: int, text: str, longest: int) -> Iterator[Line]:
     for paragraph in paragraphs(text):
-        *heads, tail = cut(paragraph, longest)
-        for head in heads:
-            yield number, head, True
-        yield number, tail, False
+        if len(paragraph) > longest:
+            *heads, paragraph = cut(paragraph, longest)
+            for head in heads:
+                yield number, head, True
+        yield number, paragraph, False
 
 
 def _joined(

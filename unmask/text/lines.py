@@ -40,15 +40,19 @@ def lines(path: Path, longest: int, errors: EncodingErrors = "strict") -> Iterat
     for text in decoded(path, errors):
         *whole, last = text.split("\n")
         for line in whole:
-            *heads, tail = cut("".join([*parts, line]) if parts else line, longest)
-            for head in heads:
-                yield number, head, True
-            yield number, tail, False
+            if parts:
+                line = "".join([*parts, line])
+            if len(line) > longest:
+                *heads, line = cut(line, longest)
+                for head in heads:
+                    yield number, head, True
+            yield number, line, False
             number, size, parts = number + 1, 0, []
         parts.append(last)
         size += len(last)
         if size > longest:
-            *heads, last = cut("".join(parts), longest)
+            last, parts = "".join(parts), []
+            *heads, last = cut(last, longest)
             for head in heads:
                 yield number, head, True
             size, parts = len(last), [last]
@@ -132,7 +136,9 @@ def without_nul(text: str, where: str, errors: EncodingErrors) -> str:
         ValueError: `errors` is "strict".
     """
     if errors == "strict":
-        raise ValueError(f"{where}: a NUL character, which no text has: a binary file? {REPLACE}")
+        raise ValueError(
+            f"{where}: a NUL character, which no text has: a binary file, or UTF-16? {REPLACE}"
+        )
     return text.replace("\0", "\ufffd")
 
 

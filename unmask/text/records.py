@@ -27,6 +27,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _BUFFER = 2**20  # bytes of a Parquet column read at a time
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
+_FIELDS = 2**16  # fields of a row of a table
+_LONG, _VALUES = 2**22, 2**20  # values in a JSON object of more than that many characters
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
 
 
@@ -59,7 +62,8 @@ def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
         ValueError: the header lacks the column, a row has not as many fields as the header, or
             quotes do not match.
     """
-    yield from _table(path, column, _csv_rows(path, errors))
+    rows = _csv_rows(path, errors)
+    yield from _table(path, column, rows, "a field that holds a comma must be quoted")
 
 
 def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
@@ -70,8 +74,8 @@ def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
     Raises:
         ValueError: the header lacks the column, or a row has not as many fields as the header.
     """
-    rows = ((n, line.split("\t")) for n, line in _lines(path, errors) if not blank(line))
-    yield from _table(path, column, rows)
+    rows = ((n, line.split("\t", _FIELDS)) for n, line in _lines(path, errors) if not blank(line))
+    yield from _table(path, column, rows, "no field can hold a tab or a line end; .csv can")
 
 
 def parquet(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
@@ -133,6 +137,11 @@ def _lines(path: Path, errors: EncodingErrors) -> Iterator[Record]:
 
 
 def _json(line: str, where: str) -> object:
+    if len(line) > _LONG:
+        structure = _STRING.sub("", line)
+        if sum(map(structure.count, ",[{")) > _VALUES:  # each takes up to 80 times its length
+            raise ValueError(f"{where}: a JSON object of more than {_VALUES} values")
+        del structure
     try:
         return json.loads(line)
     except RecursionError as error:
@@ -146,7 +155,9 @@ def _json(line: str, where: str) -> object:
         raise ValueError(f"{where}: malformed JSON: {one_line(error)}") from error
 
 
-def _table(path: Path, column: str, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Record]:
+def _table(
+    path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str
+) -> Iterator[Record]:
     number, header = next(rows, (0, [column]))  # an empty file has no rows either
     check_column(f"{path}:{number}", column, header)
     at = header.index(column)
@@ -154,7 +165,7 @@ def _table(path: Path, column: str, rows: Iterator[tuple[int, list[str]]]) -> It
         if len(fields) != len(header):
             raise ValueError(
                 f"{path}:{number}: {len(fields)} fields where the header has {len(header)} "
-                f"({listed(header)})"
+                f"({listed(header)}): {hint}"
             )
         if fields[at]:
             yield number, fields[at]
@@ -194,7 +205,7 @@ def _csv_fields(row: str, where: str) -> list[str]:
             assert end is not None  # it matches nothing, too
             fields.append(end[0])
             at = end.end()
-        if at == len(row):
+        if at == len(row) or len(fields) > _FIELDS:
             return fields
         if row[at] != ",":
             raise ValueError(

@@ -106,7 +106,7 @@ def _by_tokens(model: Model) -> Family:
 
 def frame_of(family: Family, model: Model, config: Mapping[str, Any]) -> Frame:
     """Return the family's frame, as tokenizer_config.json changes it."""
-    frame = replace(family.frame, n_sentinels=int(config.get("extra_ids", family.n_sentinels)))
+    frame = replace(family.frame, n_sentinels=count(config, "extra_ids", family.n_sentinels))
     begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
     if family.optional:
         if model.pad is not None:
@@ -115,6 +115,20 @@ def frame_of(family: Family, model: Model, config: Mapping[str, Any]) -> Frame:
         finish = (frame.end,) if ends and frame.end else ()
         frame = replace(frame, before=begin, between=finish + begin, after=finish)
     return frame
+
+
+def count(config: Mapping[str, Any], key: str, default: int) -> int:
+    """Return a number of tokens that tokenizer_config.json may say.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    value = config.get(key, default)
+    if type(value) is not int or not 0 <= value <= 100_000:
+        raise ValueError(
+            f"tokenizer_config.json: {key} must be a number up to 100000, got {value!r}"
+        )
+    return value
 
 
 def renumbered(family: Family, model: Model) -> Model:

@@ -40,7 +40,6 @@ _USUAL = {
 }
 """What special tokens are usually called, by role, for folders that do not say."""
 
-
 _BERT_LIKE = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
 _GPT2_LIKE = ("GPT2", "Roberta", "Bart", "Longformer", "LED")
 
@@ -89,22 +88,7 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
 
 def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
-    state = _json(path)
-    declared = set(beside.roles.values())
-    added = state.get("added_tokens") or []
-    if not isinstance(added, list) or not all(
-        isinstance(t, dict) and "content" in t for t in added
-    ):
-        raise ValueError(f"{path}: added_tokens must be a list of tokens")
-    for token in added:
-        token["special"] = bool(token.get("special")) or token["content"] in declared
-    try:
-        backend = Tokenizer.from_str(json.dumps(state))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{path} is no tokenizer file: {error}") from error
-    for token in added:
-        if backend.token_to_id(token["content"]) != token.get("id"):
-            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
+    backend = _backend(path, beside)
     if (said := _said(beside, backend)) is not None:
         return backend, said
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
@@ -122,6 +106,74 @@ def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     if override:
         pipeline.surround(backend, frame)
     return backend, frame
+
+
+def _backend(path: Path, beside: _Folder) -> Tokenizer:
+    """Read the pipeline, and refuse what the library would take, but fail with later."""
+    state = _json(path)
+    declared = set(beside.roles.values())
+    added = state.get("added_tokens") or []
+    if not isinstance(added, list) or not all(_is_token(token) for token in added):
+        raise ValueError(f"{path}: added_tokens must be a list of tokens")
+    for token in added:
+        token["special"] = bool(token.get("special")) or token["content"] in declared
+    try:
+        _check_prefix(state.get("model"))
+        backend = Tokenizer.from_str(json.dumps(state))
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{path} is no tokenizer file: {error}") from error
+    for token in added:
+        if backend.token_to_id(token["content"]) != token.get("id"):
+            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
+    if lost := _lost(state.get("post_processor")):
+        raise ValueError(f"{path}: post_processor names {lost[0]!r}, but does not say its id")
+    _check_model(path, state["model"])
+    return backend
+
+
+def _check_prefix(model: Any) -> None:
+    """Refuse merges whose right part lacks the prefix of what continues a word: a panic there."""
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    if not prefix:
+        return
+    for merge in model.get("merges") or []:
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not str(pair[-1]).startswith(str(prefix)):
+            raise ValueError(
+                f"the right part of the merge {merge!r} does not begin with {prefix!r}"
+            )
+
+
+def _check_model(path: Path, model: dict[str, Any]) -> None:
+    """Refuse a model that cannot say what is unknown, or that gives an id twice."""
+    vocab, unknown = model["vocab"], model.get("unk_token")
+    if not isinstance(vocab, dict):
+        if model.get("unk_id") is None:
+            raise ValueError(f"{path}: model.unk_id must be the id for what is unknown")
+        return
+    if unknown is not None and unknown not in vocab:
+        raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError(f"{path}: two pieces of the vocabulary have the same id")
+
+
+def _is_token(token: Any) -> bool:
+    return isinstance(token, dict) and isinstance(token.get("content"), str)
+
+
+def _lost(processor: Any) -> list[str]:
+    """List the special tokens that a template puts around texts without having their ids."""
+    if isinstance(processor, list):
+        return [name for part in processor for name in _lost(part)]
+    if not isinstance(processor, dict):
+        return []
+    used = [
+        str(part["SpecialToken"].get("id"))
+        for part in [*(processor.get("single") or []), *(processor.get("pair") or [])]
+        if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
+    ]
+    known = processor.get("special_tokens") or {}
+    return [name for name in used if name not in known] + _lost(processor.get("processors"))
 
 
 def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
@@ -161,7 +213,7 @@ def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
 
 def _bytes(beside: _Folder) -> tuple[Tokenizer, Frame]:
     """Build ByT5's, which has no vocabulary to read."""
-    frame = replace(T5, n_sentinels=int(beside.config.get("extra_ids", 125)))
+    frame = replace(T5, n_sentinels=families.count(beside.config, "extra_ids", 125))
     pieces = [*names(frame), *pipeline.byte_characters()]
     backend = pipeline.byte_tokens({piece: i for i, piece in enumerate(pieces)})
     return pipeline.finish(backend, frame, rising=True), frame
@@ -170,8 +222,10 @@ def _bytes(beside: _Folder) -> tuple[Tokenizer, Frame]:
 def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
     vocab = _json(path)
-    if not vocab or not all(isinstance(i, int) for i in vocab.values()):
+    if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
         raise ValueError(f"{path} must map every piece to its id, a whole number")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError(f"{path}: two pieces have the same id")
     merges = _merges(merges_path, vocab)
     marked = sum(piece.endswith("</w>") for piece in vocab) > len(vocab) / 10
     roles = _roles(beside, None, set(vocab))
@@ -204,9 +258,9 @@ def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
         )
         model = families.renumbered(family, model)
         backend = pipeline.sentence_piece(model, families.rules(family, beside.config))
+        frame = families.frame_of(family, model, beside.config)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
-    frame = families.frame_of(family, model, beside.config)
     added = {token.content for token in beside.added.values()}
     for name in names(frame):
         if backend.token_to_id(name) is None and name not in added and name not in family.new:
@@ -273,9 +327,8 @@ def _frame(
     # Padding is never read, so that any token does where a model has none of its own, as GPT-2.
     pad = roles.get("pad") or end or next(iter(roles.values()))
     start = _decoder_start(beside, backend) or roles.get("bos") or roles.get("cls")
-    if (
-        start is None
-    ):  # T5 begins with padding; a decoder without a token for it, with what ends the text before
+    if start is None:
+        # T5 begins with padding; a decoder without a token for it, with what ends the text before.
         start = pad if after or end is None else end
     vocab = backend.get_vocab(with_added_tokens=True)
     n_sentinels = 0
@@ -356,21 +409,30 @@ def _beside(folder: Path) -> _Folder:
     for role in _USUAL:
         if (key := f"{role}_token") in declared:
             roles[role] = _name(folder, key, declared[key])
-    added = {
-        i: AddedToken(name, normalized=False)
-        for name, i in _optional(folder / "added_tokens.json").items()
-    }
-    for i, token in (config.get("added_tokens_decoder") or {}).items():
-        if not str(i).isdecimal() or not isinstance(token, dict) or "content" not in token:
-            raise ValueError(
-                f"{folder / 'tokenizer_config.json'}: added_tokens_decoder must map ids to tokens"
-            )
+    return _Folder(folder, config, roles, _added(folder, config), _optional(folder / "config.json"))
+
+
+def _added(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """Read the tokens added to a vocabulary file, from either of the places where they are said."""
+    added: dict[int, AddedToken] = {}
+    for name, i in _optional(folder / "added_tokens.json").items():
+        if type(i) is not int:
+            raise ValueError(f"{folder / 'added_tokens.json'} must map tokens to ids, got {i!r}")
+        added[i] = AddedToken(name, normalized=False)
+    decoder = config.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict) or not all(
+        str(i).isdecimal() and _is_token(token) for i, token in decoder.items()
+    ):
+        raise ValueError(
+            f"{folder / 'tokenizer_config.json'}: added_tokens_decoder must map ids to tokens"
+        )
+    for i, token in decoder.items():
         flags = {
             k: bool(token.get(k))
             for k in ("single_word", "lstrip", "rstrip", "normalized", "special")
         }
         added[int(i)] = AddedToken(token["content"], **flags)
-    return _Folder(folder, config, roles, added, _optional(folder / "config.json"))
+    return added
 
 
 def _name(folder: Path, key: str, value: Any) -> str | None:

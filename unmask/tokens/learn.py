@@ -30,16 +30,14 @@ from unmask.tokens.vocabulary import (
     names,
 )
 
-N_WORDS = 2**22
+N_WORDS = 2**21
 """When more different words than this are counted, the rarest are forgotten."""
 N_FED = 2**26
-"""Counts are scaled down so that they add up to about this many words at most: no tie of theirs
-matters then."""
+"""Counts are scaled down to add up to about this many words: more of them tell nothing new."""
 LONGEST_WORD = 256
 """Longer words are cut before pieces are learned from them."""
 COVERAGE = 0.9999
-"""The most frequent characters that make up this share of the text are pieces of their own; others
-are unknown."""
+"""The most frequent characters, up to this share of the text, are pieces; others are unknown."""
 
 _log = logging.getLogger(__name__)
 _N_CHUNKS = 2**20

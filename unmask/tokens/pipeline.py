@@ -1,8 +1,7 @@
 """Vocabularies put to work: each kind as a pipeline of the `tokenizers` library.
 
 A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) and decoder.
-`finish` adds what a frame
-says: the special tokens, and where they stand around a text.
+`finish` adds what a frame says: the special tokens, and where they stand around a text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,7 @@ from unmask.tokens.vocabulary import Frame, names, sentinels
 SPACE = "▁"
 """SentencePiece writes a space so."""
 _WORD_WITH_SPACE = r" ?\S+|\s"
-"""Words of byte and character vocabularies: a space belongs to the word that follows, as in
-GPT-2."""
+"""Words of byte and character vocabularies: a space belongs to the word after it, as in GPT-2."""
 
 
 def word_piece(
@@ -123,6 +121,11 @@ def sentence_piece(
 ) -> Tokenizer:
     """Build what a SentencePiece file says; `first` is done to a text before.
 
+    Ids are those of SentencePiece's own library, but for three oddities of the `tokenizers`
+    library: an accent on what normalization changes otherwise (½ + U+0301) is lost; the name of a
+    byte in a text ("<0x41>") is that byte to a unigram model; no space is put before a piece of
+    the user's that begins a text.
+
     Raises:
         ValueError: it asks for something that the `tokenizers` library cannot do.
     """
@@ -219,7 +222,8 @@ def surround(backend: Tokenizer, frame: Frame) -> None:
 
 def has_segments(frame: Frame) -> bool:
     """Say whether this frame's models number two texts, as BERT: if one mark parts them."""
-    return bool(frame.before) and len(frame.between) == 1 and frame.between == frame.after
+    parted = len(frame.between) == 1 and frame.between == frame.after
+    return parted and bool(frame.before) and frame.mask is not None
 
 
 def check_unicode(text: str) -> None:

@@ -140,9 +140,7 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         state = json.loads(self._backend.to_str())
         template = state["post_processor"]
-        if (
-            template and "special_tokens" in template
-        ):  # written in any order, so that files would differ
+        if template and "special_tokens" in template:  # the library writes them in any order
             template["special_tokens"] = dict(sorted(template["special_tokens"].items()))
         config = _config(self.frame) | ({} if length is None else {"model_max_length": length})
         write_whole(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False))
@@ -242,8 +240,11 @@ def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
     roles = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
     roles.update(marks, some(names(frame)))
     vocab = backend.get_vocab(with_added_tokens=True)
+    size = max(vocab.values()) + 1
+    if size > 2 * len(vocab) + 1000:
+        raise ValueError(f"the vocabulary has ids up to {size - 1}, but only {len(vocab)} pieces")
     return Special(
-        size=max(vocab.values()) + 1,
+        size=size,
         pad=one(frame.pad),
         start=one(frame.start),
         end=None if frame.end is None else one(frame.end),

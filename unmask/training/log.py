@@ -142,6 +142,7 @@ class Log:
         memory: "Memory | None" = None,
         terminal: Stream | None = None,
         tensorboard: bool = False,
+        step: int = 0,
     ) -> None:
         """Open the logs of a run folder, to go on where they end.
 
@@ -152,11 +153,12 @@ class Log:
             memory: says how many bytes are held.
             terminal: where the live line goes, usually `sys.stderr`. None: nowhere.
             tensorboard: also write TensorBoard's event files.
+            step: the last one taken: what TensorBoard has of later ones, it forgets.
 
         Raises:
             ImportError: TensorBoard is asked for and is not installed.
         """
-        self._board = _tensorboard(folder / "tensorboard") if tensorboard else None
+        self._board = _tensorboard(folder / "tensorboard", step) if tensorboard else None
         self._log: BinaryIO = (folder / LOG).open("ab", buffering=0)
         self._timing: BinaryIO = (folder / TIMING).open("ab", buffering=0)
         self._flops, self._peak, self._memory = flops, peak, memory
@@ -416,11 +418,11 @@ def _skip_text(report: Report) -> str:
     return f"step {report.step}: {what} is not finite, so the step was skipped {so_far}"
 
 
-def _tensorboard(folder: Path) -> Writer:
+def _tensorboard(folder: Path, step: int) -> Writer:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ImportError(
             "TensorBoard is not installed: pip install 'unmask[tensorboard]'", name="tensorboard"
         ) from None
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
