@@ -125,6 +125,16 @@ def test_words_are_marked(name: str):
     assert begins(learned(name), "the xylophones remembered him", WORD) == ["t", "x", "r", "h"]
 
 
+@pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "bytes"])
+def test_a_special_token_that_is_meant_is_a_word(name: str):
+    tokenizer = learned(name)
+    special = tokenizer.frame.mask or "<extra_id_0>" if name != "bytebpe" else "<|endoftext|>"
+    tokens = tokenizer.encode(f"the{special}king", special=True)
+    place = [i for i, x in enumerate(tokens.ids.tolist()) if x in tokenizer.special.ids]
+    assert len(place) == 1
+    assert tokens.marks[place[0]] == tokens.marks[place[0] + 1] == WORD
+
+
 def test_punctuation_is_a_word_where_the_tokenizer_says_so():
     text = "the king, he saw"
     assert begins(learned("wordpiece"), text, WORD) == ["t", "k", ",", "h", "s"]

@@ -440,6 +440,7 @@ def edit(name: str, *path: Any, to: Any) -> Callable[[Path], None]:
             "model.unk_id must be the id for what is unkn",
         ),
         (edit("unigram", "model", "unk_id", to=999), "is no tokenizer file"),
+        (edit("wordpiece", "post_processor", "pair", to=[]), "does not give one text, or two in"),
         (edit("wordpiece", "added_tokens", 0, "content", to=["x"]), "must be a list of tokens"),
         (edit("wordpiece", "added_tokens", 0, "id", to=77), r"'\[PAD\]' cannot have the id 77"),
     ],

@@ -99,8 +99,9 @@ def both(path: Path) -> tuple[Tokenizer, Any]:
 # (½ + acute: the tokenizers library loses the acute).
 _SAMPLES = [
     "the old king", "féx", "e\u0301", "ﬁx", "aaa", "aaaa", "zzz", "discovered", "中文",
-    "😀", "12", "½", " ", "  ", "   ", "\n", "\t", "\xa0", "\u3000", "\u200b", "!", "...", "don't", "שלום", "\x00",
-    "<s>", "</s>", "<unk>", "<pad>", "A Stranger", "ß", "İ", "①", "ｆｕｌｌ",
+    "😀", "12", "½", " ", "  ", "   ", "\n", "\t", "\xa0", "\u3000", "\u200b", "!", "...",
+    "don't", "שלום", "\x00", "<s>", "</s>", "<unk>", "<pad>", "A Stranger", "ß", "İ", "①",
+    "ｆｕｌｌ",
 ]  # fmt: skip
 _TEXTS = st.one_of(
     st.lists(st.sampled_from(_SAMPLES), max_size=14).map("".join),

@@ -95,6 +95,10 @@ def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], 
     assert learn(dict(reversed(words.items())), size) == pieces, "the order of counting is nothing"
 
 
+def test_letters_are_pieces_even_if_there_is_no_room():
+    assert {piece for piece, _ in learn({"▁abc": 9, "▁abd": 3}, 2)} == set("▁abcd")
+
+
 def test_frequent_words_are_pieces():
     pieces = [piece for piece, _ in learn(counted(story()), 60)]
     assert {"▁the", "▁king", "▁old", "▁silver"} <= set(pieces)

@@ -1,8 +1,8 @@
 """MODELS: the dict of all cards. A new family is one line here."""
 
+import difflib
 from collections.abc import Mapping
 
-from unmask.config import unknown
 from unmask.published import bert, gpt, t5
 from unmask.published.card import Published
 
@@ -26,7 +26,9 @@ def published(name: str) -> Published:
     """
     name = ALIASES.get(name, name)
     if name not in MODELS:
-        raise ValueError(unknown(name, MODELS).replace("unknown key", "unknown model"))
+        near = difflib.get_close_matches(name, [*MODELS, *ALIASES], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown model {name!r}{hint} (`unmask models` lists all)")
     return MODELS[name]
 
 

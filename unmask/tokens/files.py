@@ -360,6 +360,9 @@ def _surroundings(path: Path, backend: Tokenizer) -> tuple[tuple[str, ...], ...]
     if probe is None:
         raise ValueError(f"{path}: even 'a' and '1' have no tokens")
     one, two = backend.encode(probe), backend.encode(probe, probe)
+    order = [list(dict.fromkeys(i for i in x.sequence_ids if i is not None)) for x in (one, two)]
+    if order != [[0], [0, 1]]:
+        raise ValueError(f"{path}: post_processor does not give one text, or two in their order")
     before, after = _outside(one.tokens, one.sequence_ids, 0, 0)
     start, end = _outside(two.tokens, two.sequence_ids, 0, 1)
     if (before, after) != (start, end):

@@ -138,12 +138,8 @@ class Tokenizer:
             length: the longest row that the model reads, for `model_max_length`.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        state = json.loads(self._backend.to_str())
-        template = state["post_processor"]
-        if template and "special_tokens" in template:  # the library writes them in any order
-            template["special_tokens"] = dict(sorted(template["special_tokens"].items()))
         config = _config(self.frame) | ({} if length is None else {"model_max_length": length})
-        write_whole(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False))
+        write_whole(folder / "tokenizer.json", self._backend.to_str(pretty=True))
         write_whole(
             folder / "tokenizer_config.json",
             json.dumps(config, ensure_ascii=False, indent=2) + "\n",

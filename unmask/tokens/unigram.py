@@ -45,11 +45,12 @@ _RARE = 0.5
 def learn(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, float]]:
     """Learn at most `n_pieces` pieces with their log probabilities, the most probable first.
 
-    Every character of `words` is a piece, whatever its probability. There are fewer pieces than
-    asked for if the words have no more substrings that occur twice.
+    Every character of `words` is a piece, whatever its probability and `n_pieces`. There are fewer
+    pieces than asked for if the words have no more substrings that are worth it.
     """
     corpus = _corpus(words)
     letters = np.unique(corpus.text)
+    n_pieces = max(n_pieces, len(letters))
     corpus = _Corpus(np.searchsorted(letters, corpus.text), corpus.lengths, corpus.counts)
     trie, pieces = _seeds(corpus, _kinds(letters), _SEEDS * n_pieces)
     lattice = _edges(corpus, trie)
