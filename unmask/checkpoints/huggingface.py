@@ -106,11 +106,7 @@ def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:
         card = family(str(theirs.get("model_type")))
         architecture = card.fields.read(theirs)
     except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{folder / 'config.json'}: {error}".replace(
-                "config.json: config.json:", "config.json:"
-            )
-        ) from None
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
     return replace(
         card, architecture=architecture, name=str(theirs.get("_name_or_path") or folder.name)
     )

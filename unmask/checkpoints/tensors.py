@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,23 @@ from torch import Tensor
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 FORMAT = {"format": "pt"}
 """What other libraries look for in a file's header."""
+
+
+# What a reader of pickled data raises where the data are none is up to those data.
+_DAMAGE = (
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -42,15 +60,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        why = str(error).split("\n")[0].split("WeightsUnpickler error:")[-1].strip()
-        raise ValueError(
-            f"{path}: refused, since it holds more than tensors, or is damaged ({why[:120]})"
-        ) from None
-    except (RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
-        why = str(error).split("\n")[0]
-        raise ValueError(f"{path}: truncated or damaged: {why[:160]}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever it makes of a damaged file
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except _DAMAGE as error:
+        why = f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else ""
+        if isinstance(error, pickle.UnpicklingError):  # its advice is to read on without checks
+            why = "only a file of nothing but tensors is read"
+        raise ValueError(f"{path}: refused or damaged ({why[:160]})") from None
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):

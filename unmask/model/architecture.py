@@ -48,11 +48,11 @@ class Architecture:
     initialize: Initialize = Normal()
 
     def __post_init__(self) -> None:
-        if self.head_width is None and self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.head_width is None and self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
 
     @property
     def d_head(self) -> int:

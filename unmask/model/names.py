@@ -225,7 +225,7 @@ def refuse(theirs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     for key, value in fixed.items():
         if theirs.get(key, value) != value:
             raise ValueError(
-                f"config.json: {key} = {theirs[key]!r} is not supported, only {value!r}"
+                f"{key} = {theirs[key]!r} is not supported, only {value!r}"
             )
 
 
@@ -236,7 +236,7 @@ def need(theirs: Mapping[str, Any], key: str) -> Any:
         ValueError: it is not.
     """
     if key not in theirs:
-        raise ValueError(f"config.json lacks {key!r}")
+        raise ValueError(f"lacks {key!r}")
     return theirs[key]
 
 

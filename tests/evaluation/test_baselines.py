@@ -1,0 +1,118 @@
+"""Tables of tokens and pairs equal a count by dictionaries."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from unmask.batch import IGNORE, Tokens
+from unmask.evaluation import baselines
+from unmask.evaluation.baselines import Bigrams, bigrams
+from unmask.hiding.collate import pack, pad
+from unmask.hiding.objectives import GPT, MASKED, PREFIX
+from unmask.text.corpus import Document
+from unmask.tokens.shards import write
+from unmask.tokens.vocabulary import Special
+
+V = 12
+SPECIAL = Special(
+    size=V, pad=0, start=1, end=2, mask=3, before=(1,), after=(2,), ids=frozenset({0, 1, 2, 3})
+)
+PLAIN = Special(size=V, pad=0, start=1, end=2, mask=3, ids=frozenset({0, 1, 2, 3}))
+pieces = st.lists(arrays(np.int64, st.integers(0, 20), elements=st.integers(4, V - 1)), max_size=8)
+
+
+def counted(texts: list[np.ndarray]) -> tuple[int, dict[int, int]]:
+    """Count by dictionaries: the commonest token, and what follows each; of equals the lowest."""
+    ones = Counter(int(i) for text in texts for i in text)
+    pairs: dict[int, Counter[int]] = {}
+    for text in texts:
+        for a, b in zip(text.tolist(), text[1:].tolist(), strict=False):
+            pairs.setdefault(a, Counter())[b] += 1
+
+    def best(counts: Counter[int]) -> int:
+        return min(counts, key=lambda i: (-counts[i], i))
+
+    return best(ones), {a: best(counts) for a, counts in pairs.items()}
+
+
+@given(texts=pieces.filter(lambda texts: any(map(len, texts))))
+def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
+    top, after = counted(texts)
+    table = Bigrams(texts, V)
+    assert table.top == top
+    assert table.after.tolist() == [after.get(i, top) for i in range(V)]
+    assert table.counts.sum() == sum(map(len, texts))
+    wide = Bigrams(texts, 70_000)  # whose pairs need more than 32 bits
+    assert wide.after[:V].tolist() == table.after.tolist()
+
+
+@given(
+    texts=pieces.filter(lambda texts: any(map(len, texts))),
+    held=pieces.filter(lambda texts: any(map(len, texts))),
+    objective=st.sampled_from([MASKED, GPT, PREFIX]),
+    special=st.sampled_from([SPECIAL, PLAIN]),
+    packed=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_accuracy_equals_a_count_by_dictionaries(
+    texts: list[np.ndarray], held: list[np.ndarray], objective, special, packed: bool, seed: int
+) -> None:
+    top, after = counted(texts)
+    held = [text for text in held if len(text)]
+    rng = np.random.default_rng(seed)
+    examples = [objective(Tokens(t, np.ones_like(t)), special, rng) for t in held]
+    packed = packed and (special is SPECIAL or objective is not MASKED)
+    batch = pack(examples, special, 64) if packed else pad(examples, special)
+    asked = first = second = 0
+    for example in examples:
+        for at in np.flatnonzero(example.targets != IGNORE):
+            if objective is MASKED:
+                truth = np.where(example.targets != IGNORE, example.targets, example.inputs)
+                before = int(truth[at - 1]) if at else None
+            else:
+                before = int(example.inputs[at])
+            asked += 1
+            first += example.targets[at] == top
+            second += example.targets[at] == after.get(before, top)
+    found = Bigrams(texts, V).accuracy([batch, batch])
+    assert found == {
+        "unigram": pytest.approx(first / max(asked, 1)),
+        "bigram": pytest.approx(second / max(asked, 1)),
+    }
+
+
+def test_nothing_to_count_is_an_error_and_nothing_asked_is_zero() -> None:
+    for texts in ([], [np.zeros(0, np.int64)]):
+        with pytest.raises(ValueError, match="no text to count"):
+            Bigrams(texts, V)
+    assert Bigrams([np.array([5])], V).accuracy([]) == {"unigram": 0, "bigram": 0}
+
+
+def test_shards_are_counted_within_spans_up_to_a_bound(tmp_path: Path, monkeypatch) -> None:
+    from small_models import texts, tokenizer
+
+    known = tokenizer("bert")
+    some = [Document(text, "") for text in texts(60)]
+    shards = write(some, known, tmp_path / "shards", shard_tokens=100)
+    spans = np.delete(shards.documents, [3, 17, 18, 40], axis=0)
+
+    def pieces(most: int) -> list[np.ndarray]:
+        ids, left = [], most
+        for start, end in spans.tolist():
+            ids.append(shards.text(start, min(end, start + left)).ids)
+            left = max(0, left - (end - start))
+        return ids
+
+    for most, at_once in ((10**6, 2**21), (10**6, 50), (97, 64), (1, 64)):
+        monkeypatch.setattr(baselines, "MOST", most)
+        monkeypatch.setattr(baselines, "AT_ONCE", at_once)
+        table, expected = bigrams(shards, spans), pieces(most)
+        top, after = counted(expected)
+        assert table.counts.sum() == min(most, sum(map(len, expected)))
+        assert table.top == top
+        assert table.after.tolist() == [after.get(i, top) for i in range(known.size)]

@@ -1,0 +1,237 @@
+"""Evaluation: the numbers are sums over the reference's scores, whatever the batches."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import make, tokenizer
+from toy_text import corpus
+
+from unmask.batch import IGNORE, Example, Tokens
+from unmask.checkpoints.huggingface import Opened
+from unmask.evaluation import likelihood
+from unmask.evaluation.likelihood import Evaluation, evaluate
+from unmask.hiding.objectives import BERT, GPT, MASKED, T5
+from unmask.text.corpus import Document
+
+SEPARATOR = "\n\n"
+DOCUMENTS = [Document(text, "") for text in corpus(12, seed=5).strip().split(SEPARATOR)]
+DOCUMENTS += [Document("The gate.", ""), Document("Na\u00efve  \u2603!", "")]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+    return {f: make(f, tmp_path_factory.mktemp(f)) for f in ("bert", "gpt2", "t5")}
+
+
+def nats(logits: torch.Tensor, targets: Sequence[int]) -> float:
+    there = torch.tensor(targets)
+    return float(torch.nn.functional.cross_entropy(logits.double(), there, reduction="sum"))
+
+
+@torch.no_grad()
+def test_a_causal_model_is_asked_for_every_token_once(models: dict) -> None:
+    reference, opened = models["gpt2"]
+    known, length = tokenizer("gpt2"), 16
+    total, n, right = 0.0, 0, 0
+    for document in DOCUMENTS:
+        ids = known.encode(document.text).ids.tolist()
+        for at in range(0, len(ids), length):
+            piece = ids[at : at + length]
+            read = torch.tensor([[known.special.start, *piece[:-1]]])
+            logits = reference(input_ids=read).logits[0]
+            total, n = total + nats(logits, piece), n + len(piece)
+            right += int((logits.argmax(-1) == torch.tensor(piece)).sum())
+    said = evaluate(opened.model, known, GPT, DOCUMENTS, length=length)
+    text = "".join(document.text for document in DOCUMENTS)
+    words = sum(len(document.text.split()) for document in DOCUMENTS)
+    assert said.documents == len(DOCUMENTS) == 14
+    assert said.tokens == said.asked["next_token"] == n
+    assert said.words == words
+    assert said.bytes == len(text.encode()) == len(text) + 3
+    assert said.loss["next_token"] == pytest.approx(total / n, rel=1e-5)
+    assert said.perplexity["next_token"] == pytest.approx(math.exp(total / n), rel=1e-4)
+    assert said.accuracy["next_token"] == pytest.approx(right / n)
+    assert said.bits_per_byte == pytest.approx(total / math.log(2) / said.bytes, rel=1e-5)
+    assert said.word_perplexity == pytest.approx(math.exp(total / words), rel=1e-3)
+
+
+@torch.no_grad()
+def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> None:
+    """The questions are ours; the answers are those of the reference, read one by one."""
+    reference, opened = models["bert"]
+    known = tokenizer("bert")
+    asked: list[Example] = []
+
+    class Recorded:
+        asks, pairs, causal, times = BERT.asks, True, False, None
+        budget, size = BERT.budget, BERT.size
+
+        def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
+            assert text.other is not None
+            asked.append(BERT(text, special, rng))
+            return asked[-1]
+
+    said = evaluate(opened.model, known, Recorded(), DOCUMENTS, length=24, seed=3)
+    masked, pairs, n, right = 0.0, 0.0, 0, 0
+    for example in asked:
+        out = reference(
+            input_ids=torch.tensor(example.inputs)[None],
+            token_type_ids=torch.tensor(example.segments)[None],
+        )
+        where = example.targets != IGNORE
+        targets = example.targets[where].tolist()
+        logits = out.prediction_logits[0, where]
+        masked, n = masked + nats(logits, targets), n + len(targets)
+        right += int((logits.argmax(-1) == torch.tensor(targets)).sum())
+        pairs += nats(out.seq_relationship_logits, [int(example.label)])
+    assert said.asked == {"masked": n, "next_sentence": len(asked)}
+    assert said.loss["masked"] == pytest.approx(masked / n, rel=1e-5)
+    assert said.accuracy["masked"] == pytest.approx(right / n)
+    assert said.loss["next_sentence"] == pytest.approx(pairs / len(asked), rel=1e-5)
+    assert set(said.perplexity) == {"masked"}
+    assert (said.bits_per_byte, said.word_perplexity) == (None, None)
+    labels = [example.label for example in asked]
+    assert 0.25 < np.mean(labels) < 0.75
+
+
+@torch.no_grad()
+def test_spans_equal_the_reference(models: dict) -> None:
+    reference, opened = models["t5"]
+    known = tokenizer("t5")
+    said = evaluate(opened.model, known, T5, DOCUMENTS[:3], length=20, seed=1)
+    total, n, number = 0.0, 0, 0
+    for document in DOCUMENTS[:3]:
+        tokens = known.encode(document.text)
+        budget = T5.budget(20, known.special)
+        for at in range(0, len(tokens), budget):
+            rng = np.random.default_rng([1, number])
+            example = T5(tokens[at : at + budget], known.special, rng)
+            number += 1
+            if (example.targets == IGNORE).all():
+                continue
+            logits = reference(
+                input_ids=torch.tensor(example.source)[None],
+                decoder_input_ids=torch.tensor(example.inputs)[None],
+            ).logits[0]
+            total, n = total + nats(logits, example.targets.tolist()), n + len(example.targets)
+    assert said.asked == {"spans": n}
+    assert said.loss["spans"] == pytest.approx(total / n, rel=1e-5)
+    assert said.bits_per_byte is None
+
+
+def same(a: Evaluation, b: Evaluation) -> bool:
+    close = all(a.loss[name] == pytest.approx(b.loss[name], rel=1e-5) for name in a.loss)
+    rest = {"loss": {}, "perplexity": {}, "word_perplexity": None, "bits_per_byte": None}
+    return close and replace(a, **rest) == replace(b, **rest)
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", GPT), ("t5", T5)])
+def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, models: dict) -> None:
+    _, opened = models[family]
+
+    def run(batch_tokens: int = 8192, seed: int = 0) -> Evaluation:
+        known = tokenizer(family)
+        return evaluate(
+            opened.model, known, objective, iter(DOCUMENTS), length=60 if family == "t5" else 24,
+            batch_tokens=batch_tokens, seed=seed,
+        )  # fmt: skip
+
+    first = run()
+    assert run() == first
+    assert same(run(batch_tokens=1), first)
+    assert same(run(batch_tokens=100), first)
+    assert same(run(seed=1), first) is (family == "gpt2")
+
+
+def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
+    _, opened = models["bert"]
+    first = evaluate(opened.model, tokenizer("bert"), MASKED, DOCUMENTS, length=24)
+    monkeypatch.setattr(likelihood, "WINDOW", 3)
+    assert same(evaluate(opened.model, tokenizer("bert"), MASKED, DOCUMENTS, length=24), first)
+
+
+def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> None:
+    _, opened = models["bert"]
+    known = tokenizer("bert")
+    marked = [Document(f"{name} {name}. " * 40, "") for name in ("king", "fox", "ring", "sea")]
+    own = {int(i): d for d, doc in enumerate(marked) for i in known.encode(doc.text).ids}
+    shared = set.intersection(*(set(known.encode(doc.text).ids.tolist()) for doc in marked))
+    seen = []
+
+    class Recorded:
+        asks, pairs, causal, times = BERT.asks, True, False, None
+        budget, size = BERT.budget, BERT.size
+
+        def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
+            assert text.other is not None
+            here = {own[i] for i in text.ids.tolist() if i not in shared}
+            there = {own[i] for i in text.other.ids.tolist() if i not in shared}
+            seen.append((here, there))
+            return BERT(text, special, rng)
+
+    evaluate(opened.model, known, Recorded(), marked, length=24)
+    assert len(seen) > 10
+    assert all(here and there and not here & there for here, there in seen)
+    # Of a single document there is no other: nothing but what follows is asked.
+    alone = evaluate(opened.model, known, BERT, marked[:1], length=24)
+    assert alone.asked["masked"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "asks"),
+    [
+        ("BertForSequenceClassification", "label"),
+        ("BertForTokenClassification", "token_label"),
+        ("BertModel", "none"),
+    ],
+)
+def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_path: Path) -> None:
+    _, opened = make("bert", tmp_path, kind)
+    message = rf"no head for masked or next_sentence, which would be asked \(it has {asks}\)"
+    with pytest.raises(ValueError, match=message):
+        evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, length=24)
+
+
+def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
+    _, opened = make("bert", tmp_path, "BertForMaskedLM")
+    said = evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, length=24)
+    assert set(said.loss) == set(said.accuracy) == set(said.asked) == {"masked"}
+
+
+def test_nothing_to_ask_is_an_error(models: dict) -> None:
+    _, opened = models["gpt2"]
+    known = tokenizer("gpt2")
+    for some in ([], [Document("", "")]):
+        with pytest.raises(
+            ValueError, match=r"nothing to ask: the text has \d documents and 0 tok"
+        ):
+            evaluate(opened.model, known, GPT, some, length=24)
+    with pytest.raises(ValueError, match="a length of 0 leaves no room"):
+        evaluate(opened.model, known, GPT, DOCUMENTS, length=0)
+
+
+def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -> None:
+    _, opened = make("gpt2", tmp_path, resid_pdrop=0.5)
+    known = tokenizer("gpt2")
+    expected = evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+    opened.model.train()
+    assert evaluate(opened.model, known, GPT, DOCUMENTS, length=24) == expected
+    with torch.no_grad():
+        opened.model.backbone.table.weight[5] = math.nan
+    with pytest.raises(FloatingPointError, match="the loss of 'next_token' is not finite"):
+        evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+    assert opened.model.training
+
+
+def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict) -> None:
+    _, opened = models["gpt2"]
+    said = evaluate(opened.model, tokenizer("gpt2"), GPT, [Document("saw" * 400, "")], length=24)
+    assert said.words == 1
+    assert said.word_perplexity is None
+    assert said.bits_per_byte is not None

@@ -1,0 +1,83 @@
+"""Batches: each item once an epoch, in an order that seed and epoch determine, lengths together."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.batch import IGNORE, Example
+from unmask.finetuning.batches import batches, micro, order
+from unmask.finetuning.predict import groups
+from unmask.hiding.collate import size
+from unmask.tokens.vocabulary import Special
+
+SPECIAL = Special(size=99, pad=0, start=1, end=2)
+
+
+def examples(lengths) -> list[Example]:
+    return [
+        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), label=i % 2)
+        for i, n in enumerate(lengths)
+    ]
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=300),
+    st.integers(1, 40), st.integers(0, 2**62), st.integers(0, 5),
+)  # fmt: skip
+def test_an_epoch_has_each_item_once(lengths, batch, seed, epoch) -> None:
+    plan = order(np.array(lengths), batch, seed, epoch)
+    assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
+    assert len(plan) == -(-len(lengths) // batch)
+    assert all(len(some) <= batch for some in plan)
+    assert plan == order(np.array(lengths), batch, seed, epoch)
+
+
+def test_epochs_and_seeds_differ() -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, 500)
+    plans = [order(lengths, 8, seed, epoch) for seed in range(3) for epoch in range(3)]
+    assert len({str(plan) for plan in plans}) == 9
+    assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 9
+
+
+def test_lengths_together_save_most_padding() -> None:
+    lengths = np.random.default_rng(0).lognormal(3, 0.6, 4000).astype(np.int64) + 1
+
+    def padded(plan) -> float:
+        return sum(len(some) * lengths[some].max() for some in plan) / lengths.sum()
+
+    drawn = np.random.default_rng(1).permutation(4000).reshape(-1, 32).tolist()
+    assert padded(drawn) > 1.8
+    assert padded(order(lengths, 32, 0, 0)) < 1.2
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))
+def test_groups_hold_each_item_once_and_fit(sizes, tokens) -> None:
+    found = list(groups(sizes, tokens))
+    assert sorted(i for group in found for i in group) == list(range(len(sizes)))
+    for group in found:
+        assert len(group) == 1 or len(group) * max(sizes[i] for i in group) <= tokens
+
+
+@pytest.mark.parametrize("step", [0, 1, 7, 20])
+def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(step: int) -> None:
+    some = examples(np.random.default_rng(0).integers(1, 30, 50))
+    begin = batches(some, SPECIAL, 8, 100, 3)
+    whole = begin(None)
+    steps = [next(whole) for _ in range(24)]
+    assert [cursor for _, cursor in steps] == list(range(1, 25))
+    again = next(begin(step))
+    assert again[1] == step + 1
+    for a, b in zip(again[0], steps[step][0], strict=True):
+        assert a.inputs.equal(b.inputs)
+        assert a.labels is not None
+        assert b.labels is not None
+        assert a.labels.equal(b.labels)
+
+
+def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:
+    some = examples([3, 50, 4, 30, 5])
+    parts = micro(some, SPECIAL, 60)
+    assert sum(len(part.inputs) for part in parts) == 5
+    assert all(part.inputs.numel() <= 60 for part in parts)
+    assert max(size(e) for e in some) == max(part.inputs.shape[1] for part in parts)

@@ -1,0 +1,155 @@
+"""Beginnings: what a model brings is kept, what it lacks is drawn from the seed, both are named."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import toy_models as toy
+
+from unmask.checkpoints.huggingface import open_folder
+from unmask.finetuning.begin import begin
+from unmask.finetuning.tasks import Columns, Task
+
+COLUMNS = Columns(texts=("text",), label="label")
+TASK = Task(does="classify", columns=COLUMNS, labels=("no", "yes"), name="classify")
+NUMBER = Task(does="regress", columns=COLUMNS, name="regress")
+TAGS = Task(does="tag", columns=COLUMNS, labels=("B", "O"), metric="token_accuracy")
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_the_backbone_is_kept_bit_for_bit(family: str, opened: bool, tmp_path: Path) -> None:
+    folder = toy.pretrained(family, tmp_path)
+    before = open_folder(folder)
+    begun = begin(before if opened else str(folder), TASK, [])
+    model = begun.model(3)
+    theirs = before.model.weights()
+    for name, tensor in model.weights().items():
+        if name.startswith("backbone."):
+            assert torch.equal(tensor, theirs[name]), name
+    heads = {name for name in model.weights() if name.startswith("heads.")}
+    kept = {"t5": heads, "bert": {n for n in heads if ".dense." in n}, "gpt2": set()}[family]
+    assert set(begun.fresh()) == heads - kept
+    if family == "bert":
+        pooler = theirs["heads.next_sentence.dense.weight"]
+        assert torch.equal(model.weights()["heads.label.dense.weight"], pooler)
+        assert len(begun.extra) >= 7  # the heads of pretraining
+
+
+def test_what_is_new_is_drawn_from_the_seed(tmp_path: Path) -> None:
+    begun = begin(str(toy.pretrained("bert", tmp_path)), TASK, [])
+    name = "heads.label.out.weight"
+    one, same, other = (begun.model(seed).weights() for seed in (1, 1, 2))
+    assert torch.equal(one[name], same[name])
+    assert not torch.equal(one[name], other[name])
+    table = "backbone.tokens.weight"
+    random = begun.model(1, trained=False).weights()
+    assert torch.equal(one[table], other[table])
+    assert not torch.equal(one[table], random[table])
+
+
+def test_an_open_model_is_not_changed_by_what_begins_with_it(tmp_path: Path) -> None:
+    opened = open_folder(toy.pretrained("bert", tmp_path))
+    before = {name: x.clone() for name, x in opened.model.weights().items()}
+    model = begin(opened, TASK, []).model(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(1)
+    assert all(torch.equal(x, before[name]) for name, x in opened.model.weights().items())
+
+
+def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
+    """Save a classifier of the reference library, with our tokenizer."""
+    import transformers as hf
+
+    tokenizer = toy.tokenizer("bert")
+    config = hf.BertConfig(
+        vocab_size=tokenizer.size, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64, num_labels=len(labels), id2label=dict(enumerate(labels)),
+        label2id={x: i for i, x in enumerate(labels)},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    getattr(hf, kind)(config).save_pretrained(folder)
+    tokenizer.save(folder)
+    return folder
+
+
+def test_a_head_for_the_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
+    folder = classifier(tmp_path, "BertForSequenceClassification", ["yes", "no"])
+    begun = begin(str(folder), TASK, [])
+    assert begun.fresh() == ()
+    assert begun.task.labels == ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("BertForSequenceClassification", ["yes", "perhaps"]),
+        ("BertForSequenceClassification", ["no", "yes", "perhaps"]),
+        ("BertForTokenClassification", ["no", "yes"]),
+        ("BertForTokenClassification", ["no", "yes", "perhaps"]),
+        ("BertForMaskedLM", ["no", "yes"]),
+        ("BertModel", ["no", "yes"]),
+    ],
+)
+def test_a_head_for_something_else_is_drawn_anew(kind: str, labels: list[str], tmp_path) -> None:
+    begun = begin(str(classifier(tmp_path, kind, labels)), TASK, [])
+    assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.fresh())
+    assert begun.task.labels == ("no", "yes")
+    pooled = "heads.label.dense.weight" not in begun.fresh()
+    assert pooled == (kind in ("BertForSequenceClassification", "BertModel"))
+
+
+def test_a_head_for_a_number_is_kept_for_a_number(tmp_path: Path) -> None:
+    folder = classifier(tmp_path, "BertForSequenceClassification", ["LABEL_0"])
+    assert begin(str(folder), NUMBER, []).fresh() == ()
+    assert begin(str(folder), TASK, []).fresh() != ()
+
+
+def test_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
+    folder = classifier(tmp_path, "BertForTokenClassification", ["O", "B"])
+    begun = begin(str(folder), TAGS, [])
+    assert begun.fresh() == ()
+    assert begun.task.labels == ("O", "B")
+
+
+def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> None:
+    begun = begin("bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25)
+    assert not begun.trained
+    assert begun.card.architecture.vocab_size == begun.tokenizer.size
+    assert begun.card.architecture.dropout == begun.card.architecture.attention_dropout == 0.25
+    assert set(begun.fresh()) == {name for name, _ in begun.model(0).named_parameters()}
+
+
+def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) -> None:
+    toy.tokenizer("bert").save(tmp_path)
+    begun = begin("bert-tiny", TASK, [], tokenizer=str(tmp_path))
+    assert begun.tokenizer.size == toy.tokenizer("bert").size
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("no/such/folder", FileNotFoundError, "no such folder, and no model of the catalogue"),
+        ("bert-mni", FileNotFoundError, "did you mean 'bert-mini'"),
+    ],
+)
+def test_a_model_that_is_not_there_is_named(source, error, message) -> None:
+    with pytest.raises(error, match=message):
+        begin(source, TASK, [])
+
+
+def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"config\.json: no such file"):
+        begin(str(empty), TASK, [])
+    bare = toy.pretrained("bert", tmp_path / "bare")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (bare / name).unlink()
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        begin(str(bare), TASK, [])
+    with pytest.raises(ValueError, match="cannot label each word"):
+        begin(str(toy.pretrained("t5", tmp_path / "t5")), TAGS, [])
+    with pytest.raises(ValueError, match="tokenizer is for a model of the catalogue"):
+        begin(str(tmp_path / "t5"), TASK, [], tokenizer=str(bare))

@@ -1,0 +1,131 @@
+"""Odd data are learned from, wrong ones are one line that names the place."""
+
+import json
+from pathlib import Path
+
+import pytest
+import toy_models as toy
+
+from unmask.finetuning.tune import Tuned, finetune
+
+FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(160, 1)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2)),
+    }
+
+
+def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+    return finetune(base, **({"task": "classify", "device": "cpu"} | files | FAST | more))
+
+
+@pytest.mark.parametrize("n", [2, 3, 16, 17])
+def test_few_rows_are_enough(n: int, tmp_path: Path) -> None:
+    rows = [("good cat", "yes"), ("bad cat", "no"), *toy.texts(n - 2, 1)]
+    files = {
+        "train": toy.write(tmp_path / "a.tsv", rows),
+        "dev": toy.write(tmp_path / "b.tsv", rows[:1]),
+    }
+    tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, epochs=1.0)
+    assert set(tuned.best.dev) >= {"accuracy", "loss"}
+
+
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_odd_texts_are_learned_from_without_a_crash(family: str, tmp_path: Path) -> None:
+    odd = ["", " ", "\u200b", "é" * 9, "good " * 700, "🙂", "[MASK] </s> <|endoftext|>", "a\u0301"]
+    rows = [(text, ("no", "yes")[i % 2]) for i, text in enumerate(odd * 3)]
+    path = tmp_path / "odd.jsonl"
+    path.write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows))
+    base = toy.pretrained(family, tmp_path / "base")
+    tuned = quick(base, {"train": path, "dev": path}, epochs=1.0, length=64)
+    assert any("3 of 24 training texts have more than 64 tokens" in note for note in tuned.notes)
+    assert any("texts are empty" in note for note in tuned.notes)
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "more", "message"),
+    [
+        ("text\tlabel\na\tx\nb\tx\n", "text\tlabel\na\tx\n", {}, r"train\.tsv: only one label, 'x'"),
+        ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tz\n", {}, r"dev\.tsv:2: label 'z'"),
+        ("text\tlabel\na\tx\nb\ty\n", "text\tclass\na\tx\n", {}, r"dev\.tsv: no column 'label'"),
+        ("text\tlabel\na\tx\nb\n", "text\tlabel\na\tx\n", {}, r"train\.tsv:3: 1 field"),
+        ("text\tlabel\na\tx\nb\ty\n", "", {}, r"dev\.tsv: the file is empty"),
+        ("a\tb\n1\t2\n", "a\tb\n1\t2\n", {}, r"train\.tsv: which column holds the text"),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"length": 2},
+            "length must be at least",
+        ),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"length": 999},
+            "length must be at most",
+        ),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"metric": "x"},
+            "metric must be one of",
+        ),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"seeds": 0},
+            "seeds must be at least 1",
+        ),
+        ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"seed": -1}, "seed must be"),
+        ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"rate": 0.0}, "rate must be above 0"),
+        ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"dropout": 1.0}, "dropout must be"),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"task": "regress"},
+            "must be a number",
+        ),
+    ],
+)
+def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message, tmp_path) -> None:
+    (tmp_path / "train.tsv").write_text(train)
+    (tmp_path / "dev.tsv").write_text(dev)
+    files = {"train": tmp_path / "train.tsv", "dev": tmp_path / "dev.tsv"}
+    base = toy.pretrained("bert", tmp_path / "base")
+    with pytest.raises(ValueError, match=message) as caught:
+        quick(
+            base,
+            files,
+            out=tmp_path / "out",
+            **({"label": "label"} if "label" in train else {}),
+            **more,
+        )
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_out_that_holds_other_things_is_left_alone(files, tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    with pytest.raises(ValueError, match="holds files, but not a run"):
+        quick(base, files, out=base)
+    with pytest.raises(ValueError, match="is a file; a run needs a folder"):
+        quick(base, files, out=files["dev"])
+    (base / "unmask.json").write_text('{"format": 1, "kind": "pretrain", "recipe": {}, "data": {}}')
+    with pytest.raises(ValueError, match="is a run of pretrain"):
+        quick(base, files, out=base, resume=True)
+    with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):
+        quick(base, files | {"train": tmp_path / "none.tsv"})
+
+
+def test_a_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
+    with pytest.raises(FloatingPointError, match="not finite"):
+        quick(toy.pretrained("bert", tmp_path / "base"), files, rate=1e30)
+
+
+def test_a_run_without_a_dev_file_sets_some_rows_aside(files, tmp_path: Path) -> None:
+    del files["dev"]
+    tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, epochs=0.1)
+    assert any("16 of the 160 training rows are set aside" in note for note in tuned.notes)

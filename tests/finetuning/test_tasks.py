@@ -1,0 +1,193 @@
+"""Tasks: columns found by name, labels in a stable order, and one line for whatever is wrong."""
+
+from pathlib import Path
+
+import pytest
+import toy_models as toy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.finetuning import tasks
+from unmask.finetuning.tables import Table, read
+from unmask.finetuning.tasks import Columns, Item, Task, choose_metric, find_columns
+
+
+def table(columns: str, *rows: tuple[object, ...]) -> Table:
+    numbered = [(i, row) for i, row in enumerate(rows, 2)]
+    return Table(path=Path("some.tsv"), columns=tuple(columns.split()), rows=numbered)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "texts", "label"),
+    [
+        ("classify", "source label original_mark sentence", ("sentence",), "label"),
+        ("pairs", "index question sentence label", ("question", "sentence"), "label"),
+        ("pairs", "premise hypothesis gold_label", ("premise", "hypothesis"), "gold_label"),
+        ("pairs", "Sentence1 Sentence2 Label", ("Sentence1", "Sentence2"), "Label"),
+        ("regress", "genre score sentence1 sentence2", ("sentence1", "sentence2"), "score"),
+        ("regress", "text_a text_b relatedness label", ("text_a", "text_b"), "relatedness"),
+        ("regress", "review stars", ("review",), "stars"),
+        ("tag", "tokens ner_tags", ("tokens",), "ner_tags"),
+        ("tag", "words 2 3 4", ("words",), "4"),
+        ("tag", "id form lemma upos xpos", ("form",), "upos"),
+    ],
+)  # fmt: skip
+def test_columns_are_found_by_their_customary_names(kind, columns, texts, label) -> None:
+    assert find_columns(table(columns), kind) == Columns(texts=texts, label=label)
+
+
+def test_columns_that_are_named_are_taken() -> None:
+    found = find_columns(table("a b text label"), "classify", ("a",), "b")
+    assert found == Columns(texts=("a",), label="b")
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "texts", "label", "message"),
+    [
+        ("classify", "a b", (), None, r"which column holds the text\?.*\(columns: 'a', 'b'\)"),
+        (
+            "classify",
+            "text b",
+            (),
+            None,
+            r"which column holds the label\?.*\(columns: 'text', 'b'\)",
+        ),
+        ("classify", "text label", ("x",), None, r"no column 'x' \(columns: 'text', 'label'\)"),
+        ("classify", "text label", (), "x", "no column 'x'"),
+        ("classify", "a b label", ("a", "b"), None, "classify reads 1 columns of text, got 2"),
+        ("pairs", "text label", (), None, r"which two columns hold the texts\?"),
+        ("pairs", "a label", ("a",), None, "pairs reads 2 columns of text, got 1"),
+        ("tag", "text label", (), None, r"which column holds the words\?"),
+    ],
+)
+def test_columns_that_are_not_there_are_named(kind, columns, texts, label, message) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        find_columns(table(columns), kind, texts, label)
+    assert str(caught.value).startswith("some.tsv: ") or "reads" in message
+
+
+def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
+    rows = [("a", 1), ("b", 1.0), ("c", "1"), ("d", " 1 "), ("e", True), ("f", 0.5), ("g", False)]
+    found = tasks.items(table("text label", *rows), "classify", ["text"], "label")
+    assert [item.truth for item in found] == ["1", "1", "1", "1", "true", "0.5", "false"]
+
+
+def test_labels_are_in_the_order_of_their_values() -> None:
+    def order(*labels):
+        return tasks.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
+
+    assert order("10", "9", "-1") == ("-1", "9", "10")
+    assert order("b", "a", "10") == ("10", "a", "b")
+    assert order("spam", "ham", "spam") == ("ham", "spam")
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "message"),
+    [
+        ("classify", ("a", ""), r"some\.tsv:2: no label in column 'label'"),
+        ("classify", ("a", None), r"some\.tsv:2: no label in column 'label'"),
+        ("classify", (5, "x"), r"some\.tsv:2: 'text' must be text, got int 5"),
+        ("classify", ("a", ["x"]), r"some\.tsv:2: 'label' must be text, got list"),
+        ("regress", ("a", "high"), r"some\.tsv:2: 'label' must be a number of at most 1e\+30, got"),
+        ("regress", ("a", "nan"), r"some\.tsv:2: 'label' must be a number"),
+        ("regress", ("a", float("inf")), r"some\.tsv:2: 'label' must be a number"),
+        ("regress", ("a", None), r"some\.tsv:2: 'label' must be a number"),
+        ("regress", ("a", -1e31), r"some\.tsv:2: 'label' must be a number"),
+        ("regress", ("a", True), r"some\.tsv:2: 'label' must be a number"),
+        ("tag", ("a b", ["x"]), r"some\.tsv:2: 'text' must be a list of words, got str"),
+        ("tag", (["a"], "x"), r"some\.tsv:2: 'label' must be a list of tags, got str"),
+        ("tag", (["a", "b"], ["x"]), r"some\.tsv:2: 2 words, but 1 tags"),
+        ("tag", (["a", 5], ["x", "y"]), r"some\.tsv:2: 'text' must be text, got int 5"),
+        ("tag", (["a"], [""]), r"some\.tsv:2: no label"),
+        ("classify", ("a\0", "x"), r"some\.tsv:2: a NUL"),
+        ("classify", ("\ud800", "x"), r"some\.tsv:2: a lone surrogate"),
+    ],
+)
+def test_a_value_that_is_none_of_its_kind_is_named_with_its_line(kind, row, message) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        tasks.items(table("text label", row), kind, ["text"], "label")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_text_is_a_text_and_an_empty_sentence_none() -> None:
+    found = tasks.items(table("text label", ("", "x"), (None, "y")), "classify", ["text"], "label")
+    assert [item.texts for item in found] == [("",), ("",)]
+    found = tasks.items(table("text label", ([], []), (["a"], ["x"])), "tag", ["text"], "label")
+    assert [item.where for item in found] == ["some.tsv:3"]
+
+
+def test_one_label_or_one_number_is_nothing_to_learn() -> None:
+    same = [Item(texts=("a",), truth="x"), Item(texts=("b",), truth="x")]
+    with pytest.raises(
+        ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
+    ):
+        tasks.labels_of(same, "some.tsv")
+    with pytest.raises(ValueError, match=r"some\.tsv: the number is 1\.0 in all 1 rows"):
+        tasks.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
+
+
+def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
+    strange = [Item(texts=("a",), truth="maybe", where="dev.tsv:7")]
+    with pytest.raises(
+        ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' is none of those"
+    ):
+        tasks.check_labels(strange, ("no", "yes"), "y")
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
+def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
+    found = [Item(texts=(str(i),), truth=x) for i, x in enumerate(labels)]
+    train, dev = tasks.split(found, 0.1, seed)
+    assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
+    for label in set(labels):
+        n = labels.count(label)
+        taken = sum(item.truth == label for item in dev)
+        assert taken == (max(round(0.1 * n), 1) if n > 1 else 0)
+    assert tasks.split(found, 0.1, seed) == (train, dev)
+
+
+def test_too_few_rows_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        tasks.split([Item(texts=("a",), truth="x")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "metric"),
+    [
+        ("classify", ("no", "yes"), "accuracy"),
+        ("pairs", ("a", "b", "c"), "accuracy"),
+        ("regress", (), "pearson"),
+        ("tag", ("B-X", "O"), "entity_f1"),
+        ("tag", ("NOUN", "VERB"), "token_accuracy"),
+    ],
+)
+def test_each_kind_has_its_customary_metric(kind, labels, metric) -> None:
+    assert choose_metric(kind, labels, None) == metric
+
+
+def test_a_metric_that_does_not_fit_is_named_with_those_that_do() -> None:
+    assert choose_metric("classify", ("a", "b"), "matthews") == "matthews"
+    with pytest.raises(ValueError, match="must be one of pearson, spearman, mean_squared_error"):
+        choose_metric("regress", (), "accuracy")
+    with pytest.raises(ValueError, match="must be one of accuracy, macro_f1, matthews for"):
+        choose_metric("classify", ("a", "b", "c"), "f1")
+
+
+def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:
+    columns = Columns(texts=("text",), label="label")
+    task = Task(does="classify", columns=columns, labels=("a", "b"))
+    assert task.better({"accuracy": 0.9, "loss": 2.0}, {"accuracy": 0.8, "loss": 1.0})
+    assert task.better({"accuracy": 0.8, "loss": 0.5}, {"accuracy": 0.8, "loss": 1.0})
+    assert not task.better({"accuracy": 0.8, "loss": 1.0}, {"accuracy": 0.8, "loss": 1.0})
+    errors = Task(does="regress", columns=columns, metric="mean_squared_error")
+    assert errors.better(
+        {"mean_squared_error": 1.0, "loss": 1.0}, {"mean_squared_error": 2.0, "loss": 1.0}
+    )
+
+
+def test_a_digest_tells_any_change(tmp_path: Path) -> None:
+    rows = toy.texts(5)
+    found = tasks.items(read(toy.write(tmp_path / "a.tsv", rows)), "classify", ["text"], "label")
+    other = [*found[:-1], Item(texts=found[-1].texts, truth="other")]
+    assert tasks.digest(found) == tasks.digest(list(found))
+    assert tasks.digest(found) != tasks.digest(other) != tasks.digest(found[::-1])

@@ -1,0 +1,288 @@
+"""Fine-tuning: it learns, its steps equal the reference library's, and it says what it did."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from reference import bert, gpt2, saved
+from torch.nn import functional as F
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import open_folder
+from unmask.config import from_dict
+from unmask.finetuning import tune as tuning_module
+from unmask.finetuning.predict import predict, read_task
+from unmask.finetuning.score import score_file
+from unmask.finetuning.tune import Tuned, finetune
+from unmask.serving.record import Comparison, read_record
+
+SHORT = {
+    "epochs": 1.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
+    "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(240, 1, 1, 5)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(60, 2, 1, 5)),
+    }
+
+
+def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+    return finetune(base, **({"task": "classify"} | files | SHORT | more))
+
+
+def log_of(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_path: Path) -> None:
+    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    tuned = quick(base, files, out=tmp_path / "out", epochs=4.0)
+    assert tuned.best.dev["accuracy"] > 0.9
+    texts = ["the good cat runs", "a bad moon", "", "good " * 600]
+    answers = tuned.predict(texts)
+    assert [a["label"] for a in answers[:2]] == ["yes", "no"]
+    again, task = open_folder(tmp_path / "out"), read_task(tmp_path / "out")
+    assert predict(again, texts, task=task) == answers
+    assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best.dev, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) -> None:
+    def rows(n: int, seed: int) -> list[tuple[str, str]]:
+        return [(t, str(1000 + 300 * (y == "yes"))) for t, y in toy.texts(n, seed, 1, 5)]
+
+    files = {
+        "train": toy.write(tmp_path / "train.tsv", rows(240, 1), "text\tscore"),
+        "dev": toy.write(tmp_path / "dev.tsv", rows(60, 2), "text\tscore"),
+    }
+    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    tuned = quick(base, files, task="regress", out=tmp_path / "out", epochs=4.0)
+    assert tuned.best.dev["pearson"] > 0.7
+    texts = ["the good cat", "the bad cat"]
+    good, bad = tuned.predict(texts)
+    assert 1200 < good < 1400
+    assert 900 < bad < 1100
+    again = open_folder(tmp_path / "out")
+    assert predict(again, texts, task=read_task(tmp_path / "out")) == pytest.approx([good, bad])
+    # Its head is kept, and means the same in the scale in which it is learned.
+    more = quick(tmp_path / "out", files, task="regress", epochs=0.01, rate=1e-9)
+    assert more.best.dev["pearson"] == pytest.approx(tuned.best.dev["pearson"], abs=1e-3)
+    assert more.predict(texts) == pytest.approx([good, bad], rel=1e-3)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_words_are_tagged(family: str, tmp_path: Path) -> None:
+    tags = {"cat": "B-X", "housecat": "B-Y", "red": "I-X", "the": "O"}
+
+    def sentences(n: int, seed: int) -> str:
+        rng = np.random.default_rng(seed)
+        made = [rng.choice(list(tags), rng.integers(1, 9)).tolist() for _ in range(n)]
+        return "\n\n".join("\n".join(f"{word} {tags[word]}" for word in words) for words in made)
+
+    (tmp_path / "train.conll").write_text(sentences(240, 1))
+    (tmp_path / "dev.conll").write_text(sentences(50, 2))
+    files = {"train": tmp_path / "train.conll", "dev": tmp_path / "dev.conll"}
+    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    tuned = quick(base, files, task="tag", epochs=4.0, out=tmp_path / "out")
+    assert tuned.task.metric == "entity_f1"
+    assert tuned.best.dev["entity_f1"] > 0.9
+    (answer,) = tuned.predict([["the", "cat", "red", "housecat", "the"]])
+    assert answer["labels"] == ["O", "B-X", "I-X", "B-Y", "O"]
+    again = open_folder(tmp_path / "out")
+    assert predict(again, [["cat", "red"]]) == tuned.predict([["cat", "red"]])
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+@pytest.mark.parametrize("n_labels", [1, 3])
+def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_path) -> None:
+    kind = {bert: "BertForSequenceClassification", gpt2: "GPT2ForSequenceClassification"}[make]
+    reference = make(kind, num_labels=n_labels)
+    opened = open_folder(saved(reference, tmp_path))
+    model, names = opened.model, opened.card.names
+    t, lengths = 9, torch.tensor([9, 4, 1])
+    real = torch.arange(t)[None] < lengths[:, None]
+    rng = np.random.default_rng(0)
+    ids = torch.where(real, torch.from_numpy(rng.integers(5, 99, (3, t))), 0)
+    labels = torch.tensor([0, 2, 1]) if n_labels == 3 else torch.tensor([0.5, -1.0, 2.0])
+    batch = Batch(
+        inputs=ids,
+        visibility=Visibility(document=torch.where(real, 0, -1), causal=make is gpt2),
+        last=lengths - 1,
+        labels=labels,
+    )
+    ours = model(batch).loss
+    ours.backward()
+    logits = reference(input_ids=ids, attention_mask=real.long()).logits
+    expected = (
+        F.mse_loss(logits[:, 0], labels) if n_labels == 1 else F.cross_entropy(logits, labels)
+    )
+    expected.backward()
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
+    theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
+    named = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    found = names.to_theirs(named)
+    assert set(found) == set(theirs)
+    for name, gradient in found.items():
+        scale = float(theirs[name].abs().max())
+        assert float((gradient - theirs[name]).abs().max()) <= 1e-5 * max(scale, 1e-2), name
+
+
+@pytest.mark.parametrize("micro_tokens", [40, 8192])
+def test_a_step_does_not_depend_on_how_it_is_cut(
+    micro_tokens, files, tmp_path, monkeypatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    drop_nothing(monkeypatch)
+    losses = []
+    for tokens in (micro_tokens, 300):
+        tuning = tuning_module.Tuning(
+            base=str(base), task="classify", train=str(files["train"]), dev=str(files["dev"]),
+            epochs=0.3, batch=16, rate=1e-3, log_every=1, micro_tokens=tokens, precision="float32",
+        )  # fmt: skip
+        out = tmp_path / f"out{tokens}"
+        tuning_module.run(tuning, out=out, device="cpu", terminal=None)
+        losses.append([line["loss"] for line in log_of(out) if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # sums of float32 in another order
+
+
+def drop_nothing(monkeypatch) -> None:
+    """Let the head of labels drop nothing: what is dropped depends on how a step is cut."""
+    from unmask.finetuning import begin
+
+    heads_for = begin.heads_for
+
+    def without(task, card):
+        return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, card).items()}
+
+    monkeypatch.setattr(begin, "heads_for", without)
+
+
+def test_the_folder_opens_in_the_reference_library_and_says_the_same(files, tmp_path: Path) -> None:
+    import transformers as hf
+
+    tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
+    model = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    classify = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    assert model.config.problem_type == "single_label_classification"
+    for text, _ in toy.texts(5, 9):
+        (theirs,) = classify([text])
+        (ours,) = tuned.predict([text])
+        assert theirs["label"] == ours["label"]
+        assert theirs["score"] == pytest.approx(ours["probability"], abs=1e-5)
+
+
+def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    base = toy.pretrained("bert", tmp_path / "base")
+    tuned = quick(base, files, out=out, test=files["dev"], seeds=2, baseline=True)
+    facts = json.loads((out / "unmask.json").read_text())
+    assert facts["kind"] == "finetune"
+    assert facts["finished"] is True
+    assert facts["recipe"]["rate"] == 3e-3
+    assert facts["recipe"]["length"] == 512
+    assert facts["task"]["labels"] == ["no", "yes"]
+    assert facts["data"]["train"]["rows"] == 240
+    assert facts["parameters"] == tuned.opened.model.parameter_count()
+    assert {p.name for p in out.iterdir() if not p.name.startswith(".")} == {
+        "README.md", "config.json", "log.jsonl", "model.safetensors", "results.json",
+        "timing.jsonl", "tokenizer.json", "tokenizer_config.json", "unmask.json",
+        "seed-0", "seed-1", "random-seed-0", "random-seed-1",
+    }  # fmt: skip
+    results = from_dict(Comparison, json.loads((out / "results.json").read_text()))
+    assert [arm.name for arm in results.arms] == ["pretrained", "random initialization"]
+    assert (
+        [len(arm.dev) for arm in results.arms] == [len(arm.test) for arm in results.arms] == [2, 2]
+    )
+    assert results.chance == pytest.approx(max(results.chance, 1 - results.chance), abs=0.2)
+    assert results.confusion is not None
+    assert sum(map(sum, results.confusion.counts)) == 60
+    record = read_record(out)
+    assert record.evaluation.last("accuracy") == tuned.best.dev["accuracy"]
+    assert record.notes == ()
+    assert any("new, drawn at random" in note for note in tuned.notes)
+    assert len(tuned.summary()) == 2
+    best = max((s for s in tuned.scored if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"])
+    assert tuned.best.dev["accuracy"] == best.dev["accuracy"]
+
+
+def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> None:
+    """The weights that are returned are those of the evaluation that was chosen."""
+    base = toy.pretrained("bert", tmp_path / "base")
+    seen: list[tuple[int, dict]] = []
+    evaluated = tuning_module._evaluated
+
+    def falling(job, run, log, best):
+        state = evaluated(job, run, log, best)
+        seen.append((run.progress.step, {n: x.clone() for n, x in run.weights.masters.items()}))
+        better = best is None or run.progress.step == 30
+        return replace(state, step=run.progress.step, tensors=seen[-1][1]) if better else best
+
+    monkeypatch.setattr(tuning_module, "_evaluated", falling)
+    tuned = quick(base, files, epochs=3.0)
+    assert tuned.best.step == 30
+    kept = dict(seen)[30]
+    assert all(torch.equal(x, kept[n]) for n, x in tuned.opened.model.weights().items())
+
+
+def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    before = open_folder(base).model.weights()
+    after = quick(base, files, tune="frozen").opened.model.weights()
+    for name, tensor in after.items():
+        if name.startswith("backbone."):
+            assert torch.equal(tensor, before[name]), name
+    assert not torch.equal(
+        after["heads.label.dense.weight"], before["heads.next_sentence.dense.weight"]
+    )
+    with pytest.raises(ValueError, match="frozen, it learns nothing"):
+        quick(toy.pretrained("t5", tmp_path / "t5"), files, tune="frozen")
+
+
+def test_an_open_model_is_tuned_and_stays_as_it_was(files, tmp_path: Path) -> None:
+    opened = open_folder(toy.pretrained("gpt2", tmp_path / "base"))
+    before = {n: x.clone() for n, x in opened.model.weights().items()}
+    tuned = finetune(opened, task="classify", **files, **SHORT)
+    assert tuned.folder is None
+    assert all(torch.equal(x, before[n]) for n, x in opened.model.weights().items())
+
+
+def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
+    first = quick(
+        toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out", epochs=5.0
+    )
+    assert first.best.dev["accuracy"] > 0.9
+    more = quick(tmp_path / "out", files, epochs=0.01, rate=1e-9)
+    assert more.best.dev["loss"] == pytest.approx(first.best.dev["loss"], rel=1e-3)
+
+
+def test_small_data_is_learned_in_more_epochs() -> None:
+    from unmask.finetuning.plan import Tuning, settle, steps
+    from unmask.finetuning.tasks import Columns, Task
+
+    task = Task(does="classify", columns=Columns(texts=("text",), label="label"))
+    asked = Tuning(base="x", task="classify", train="x")
+    epochs = {
+        n: settle(asked, task, n, 110_000_000, words=False).epochs
+        for n in (100, 635, 2490, 8551, 67_349)
+    }
+    assert list(epochs.values()) == [20, 20, 13, 4, 3]
+    assert settle(asked, task, 100, 110_000_000, words=False).rate == 5e-5
+    assert steps(settle(replace(asked, epochs=0.001), task, 100, 1, words=False), 100) == 1
+
+
+def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
+    tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
+    shutil.move(tmp_path / "out", tmp_path / "moved")
+    again = open_folder(tmp_path / "moved")
+    assert predict(again, ["good"]) == tuned.predict(["good"])

@@ -1,0 +1,242 @@
+"""Blanks: what an encoder says equals a plain forward of the reference; T5 says spans."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import make, texts, tokenizer
+
+from unmask.checkpoints.huggingface import Opened
+from unmask.generation.decode import generate
+from unmask.generation.fill import SPAN, Candidate, _cut, _put, _with, fill
+from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.vocabulary import BERT, ROBERTA, ByteBPE, Characters, TokenizerSpec, WordPiece
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+    made = {family: make(family, tmp_path_factory.mktemp(family)) for family in ("bert", "t5")}
+    return made | {"gpt2": make("gpt2", tmp_path_factory.mktemp("gpt2"))}
+
+
+def blanked(n: int, seed: int = 0) -> list[str]:
+    """Hide some words of texts: the first, the last, two in a row, all."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i, text in enumerate(texts(n, seed, most=9)):
+        words = text.split()
+        hidden = {0: [0], 1: [-1], 2: range(len(words))}.get(i, rng.integers(0, len(words), 2))
+        for at in hidden:
+            words[at] = "[MASK]"
+        made.append(" ".join(words))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["BertForPreTraining", "BertForMaskedLM"])
+@torch.no_grad()
+def test_candidates_equal_a_forward_of_the_reference(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    reference, opened = make("bert", tmp_path, kind)
+    reader = AutoTokenizer.from_pretrained(tmp_path)
+    some = blanked(20)
+    for batch_tokens in (1, 100, 4096):
+        filled = fill(opened.model, tokenizer("bert"), some, top_k=7, batch_tokens=batch_tokens)
+        for text, one in zip(some, filled, strict=True):
+            read = reader(text, return_tensors="pt")
+            out = reference(**read)
+            logits = out.logits if kind == "BertForMaskedLM" else out.prediction_logits
+            at = (read["input_ids"][0] == reader.mask_token_id).nonzero()[:, 0]
+            best = logits[0, at].softmax(-1).topk(7)
+            assert len(one.blanks) == len(at) == text.count("[MASK]")
+            for blank, shares, ids in zip(one.blanks, best.values, best.indices, strict=True):
+                assert [c.text for c in blank] == reader.convert_ids_to_tokens(ids.tolist())
+                assert [c.probability for c in blank] == pytest.approx(shares.tolist(), rel=1e-4)
+
+
+def test_the_text_is_as_it_was_written_but_for_its_blanks(models: dict) -> None:
+    _, opened = models["bert"]
+    text = "The  OLD king\n[MASK] followed, un\u00e9 \u2603 [MASK]!"
+    (one,) = fill(opened.model, tokenizer("bert"), [text])
+    first, second = (blank[0].text.removeprefix("##") for blank in one.blanks)
+    assert one.text.replace(" ", "").replace("\n", "") == (
+        f"TheOLDking{first}followed,un\u00e9\u2603{second}!"
+    )
+    assert "  OLD king" in one.text
+
+
+def test_a_tokenizers_own_mark_is_a_blank_and_so_is_mask_for_every_model(models: dict) -> None:
+    roberta = learn(TokenizerSpec(ByteBPE(300), ROBERTA), texts(50))
+    assert _cut("a <mask> b [MASK]", roberta) == ["a ", " b ", ""]
+    t5 = tokenizer("t5")
+    assert _cut("<extra_id_0> a [MASK] b <extra_id_1>", t5) == ["", " a ", " b ", ""]
+    assert _cut("<extra_id_0> [MASK]", tokenizer("bert")) == ["<extra_id_0> ", ""]
+
+
+def with_token(tokenizer: Tokenizer, text: str, token: str) -> str:
+    """Put a token, as the vocabulary writes it, behind a text."""
+    ids = tokenizer.encode(text).ids
+    number = next(i for i in range(tokenizer.size) if tokenizer.pieces([i]) == [token])
+    return _with(tokenizer, text, ids, number)
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "expected"),
+    [
+        ("the king ", "fox", "the king fox"),
+        ("the king ", "##s", "the kings"),  # it continues a word, whatever stands before the blank
+        ("the king", "##s", "the kings"),
+        ("the king", "fox", "the king fox"),
+        ("the king, (", "fox", "the king, (fox"),
+        ("the king ", ".", "the king."),
+        ("", "fox", "fox"),
+        ("\n", "fox", "\nfox"),
+        ("the king ", "[SEP]", "the king [SEP]"),
+    ],
+)
+def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
+    known = learn(
+        TokenizerSpec(WordPiece(60), BERT), ["the king fox s kings foxs , . ( ) the fox king"] * 9
+    )
+    assert with_token(known, text, token) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "expected"),
+    [
+        ("the king ", " fox", "the king fox"),
+        ("the king", " fox", "the king fox"),
+        ("the king ", "s", "the kings"),
+        ("(", "s", "(s"),
+    ],
+)
+def test_a_byte_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
+    known = learn(TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9)
+    read = text.rstrip()  # the mask takes the space before it
+    number = next(i for i in range(known.size) if known.pieces([i]) == [token])
+    assert _with(known, text, known.encode(read).ids, number) == expected
+
+
+def test_a_character_joins_as_it_is_read() -> None:
+    known = learn(TokenizerSpec(Characters(40), BERT), ["the king fox s kings ( fox king"] * 9)
+    assert with_token(known, "the f", "o") == "the fo"
+    assert with_token(known, "the ", "f") == "the f"
+
+
+def test_ids_beyond_the_tokenizer_are_no_candidates(tmp_path: Path) -> None:
+    size = tokenizer("bert").size
+    _, opened = make("bert", tmp_path, vocab_size=size + 29)
+    (one,) = fill(opened.model, tokenizer("bert"), ["the [MASK] king"], top_k=10_000)
+    assert len(one.blanks[0]) == size
+    assert sum(c.probability or 0 for c in one.blanks[0]) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_cannot_be_filled_is_an_error(models: dict) -> None:
+    (_, bert), (_, gpt2), (_, t5) = models["bert"], models["gpt2"], models["t5"]
+    known = tokenizer("bert")
+    assert fill(bert.model, known, []) == []
+    assert fill(t5.model, tokenizer("t5"), []) == []
+    for opened, family in ((bert, "bert"), (t5, "t5")):
+        with pytest.raises(ValueError, match=r"text 2 has no blank: 'the king'; write \[MASK\]"):
+            fill(opened.model, tokenizer(family), ["[MASK]", "the king"])
+    with pytest.raises(ValueError, match="top_k must be at least 1, got 0"):
+        fill(bert.model, known, ["[MASK]"], top_k=0)
+    with pytest.raises(ValueError, match="only reads forward and does not fill blanks"):
+        fill(gpt2.model, tokenizer("gpt2"), ["[MASK]"])
+    long = ["the [MASK]", "[MASK] " + "king " * 60]
+    message = r"^text 2 has \d+ tokens, special ones included, but the model only 40 positions"
+    with pytest.raises(ValueError, match=message):
+        fill(bert.model, known, long)
+    just = "[MASK] " * 38
+    assert len(fill(bert.model, known, [just])[0].blanks) == 38
+    with pytest.raises(ValueError, match="text 1 has 41 tokens"):
+        fill(bert.model, known, [just + "[MASK]"])
+    with pytest.raises(ValueError, match="has no mask token"):
+        fill(bert.model, tokenizer("gpt2"), ["[MASK]"])
+
+
+def test_a_model_without_a_head_for_tokens_is_an_error(tmp_path: Path) -> None:
+    _, opened = make("bert", tmp_path, "BertForSequenceClassification")
+    with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
+        fill(opened.model, tokenizer("bert"), ["[MASK]"])
+
+
+# Encoder-decoders
+
+
+def test_spans_are_what_the_decoder_says_after_its_sentinels() -> None:
+    known = tokenizer("t5")
+    zero, one, two = known.special.sentinels[:3]
+    king, fox, ring = (known.encode(word).ids.tolist() for word in ("king", "fox", "ring"))
+    pieces = ["the ", " saw ", "!"]
+    filled = _put(known, pieces, [zero, *king, one, *fox, *ring, two])
+    assert filled.text == "the king saw fox ring!"
+    assert filled.blanks == ((Candidate("king", None),), (Candidate("fox ring", None),))
+    # What stands before the first sentinel, or after one that is not in the text, is left out.
+    assert _put(known, pieces, [*ring, one, *fox, two, *king]).text == "the  saw fox!"
+    assert _put(known, pieces, []).text == "the  saw !"
+    assert _put(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
+
+
+def test_the_source_is_what_the_reference_tokenizer_makes(
+    models: dict, tmp_path: Path, monkeypatch: Any
+) -> None:
+    from transformers import AutoTokenizer
+
+    from unmask.generation import fill as module
+
+    known = tokenizer("t5")
+    known.save(tmp_path)
+    reader = AutoTokenizer.from_pretrained(tmp_path)
+    asked: list[list[int]] = []
+
+    def record(model: Any, prompts: Any, *rest: Any) -> Any:
+        asked.extend(prompts)
+        return generate(model, prompts, *rest)
+
+    monkeypatch.setattr(module, "generate", record)
+    some = ["[MASK] king [MASK] saw", "the old[MASK]king [MASK]", *blanked(10)]
+    filled = fill(models["t5"][1].model, known, some)
+    for text, source, one in zip(some, asked, filled, strict=True):
+        pieces = text.split("[MASK]")
+        assert len(one.blanks) == len(pieces) - 1
+        hidden = "".join(f"<extra_id_{i}>{p}" for i, p in enumerate(pieces, -1)).removeprefix(
+            "<extra_id_-1>"
+        )
+        assert source == reader(hidden)["input_ids"]
+
+
+def test_spans_of_a_text_do_not_depend_on_others(models: dict) -> None:
+    _, opened = models["t5"]
+    some = blanked(8)
+    together = fill(opened.model, tokenizer("t5"), some)
+    assert [fill(opened.model, tokenizer("t5"), [text])[0] for text in some] == together
+
+
+def test_more_blanks_than_sentinels_are_an_error(models: dict, monkeypatch: Any) -> None:
+    from unmask.generation import fill as module
+
+    _, opened = models["t5"]
+    known = tokenizer("t5")
+    monkeypatch.setattr(module, "generate", lambda model, prompts, *rest: [[] for _ in prompts])
+    assert len(fill(opened.model, known, ["[MASK]" * 100])[0].blanks) == 100
+    with pytest.raises(ValueError, match="text 1 has 101 blanks, but the tokenizer only 100"):
+        fill(opened.model, known, ["[MASK]" * 101])
+
+
+def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> None:
+    from unmask.generation import fill as module
+
+    known = tokenizer("t5")
+    sentinel, king = known.special.sentinels[0], known.encode("king").ids.tolist()
+
+    def talk(model: Any, prompts: Any, special: Any, how: Any) -> list[list[int]]:
+        return [[sentinel, *king * 500][: how.new_tokens] for _ in prompts]
+
+    monkeypatch.setattr(module, "generate", talk)
+    one, two = fill(models["t5"][1].model, known, ["[MASK]", "[MASK] [MASK]"])
+    for filled, blanks in ((one, 1), (two, 2)):
+        said = known.encode(filled.blanks[0][0].text).ids
+        assert SPAN * blanks - len(king) <= len(said) + 1 <= SPAN * blanks

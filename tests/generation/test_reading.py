@@ -1,0 +1,75 @@
+"""Texts as a model reads them: framed and cut, in groups that fit, the model at rest."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_models import FAMILIES, make, texts, tokenizer
+from torch import nn
+
+from unmask.generation.reading import at_rest, by_length, framed, groups
+
+
+@given(lengths=st.lists(st.integers(0, 50)), tokens=st.integers(1, 200))
+def test_groups_hold_every_text_once_and_fit(lengths: list[int], tokens: int) -> None:
+    found = by_length(lengths, tokens)
+    assert sorted(i for group in found for i in group) == list(range(len(lengths)))
+    for group in found:
+        assert len(group) * max(lengths[i] for i in group) <= tokens or len(group) == 1
+    sizes = [lengths[i] for group in found for i in group]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_is_framed_as_the_reference_tokenizer_does(family: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    known = tokenizer(family)
+    known.save(tmp_path)
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    some = texts(20, most=30)
+    for most in (None, 12):
+        cut = {} if most is None else {"truncation": True, "max_length": most}
+        expected = [reference(text, split_special_tokens=True, **cut)["input_ids"] for text in some]
+        assert [ids.tolist() for ids in framed(known, some, most)] == expected
+
+
+def test_nothing_is_read_as_the_start_token_and_no_room_is_an_error() -> None:
+    for family in FAMILIES:
+        special = tokenizer(family).special
+        (ids,) = framed(tokenizer(family), [""], None)
+        assert ids.tolist() == ([*special.before, *special.after] or [special.start])
+    with pytest.raises(ValueError, match="2 special tokens do not fit the model's 1 positions"):
+        framed(tokenizer("bert"), ["a"], 1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_groups_say_which_texts_and_where_they_end(family: str, tmp_path: Path) -> None:
+    _, opened = make(family, tmp_path)
+    some = texts(9, most=20)
+    read = framed(tokenizer(family), some, 40 if family != "t5" else None)
+    seen = []
+    for group in groups(opened.model, tokenizer(family), some, 60):
+        batch = group.batch
+        table = batch.source if family == "t5" else batch.inputs
+        for row, text, n, last in zip(table, group.texts, group.lengths, batch.last, strict=True):
+            assert row[:n].tolist() == read[text].tolist()
+            assert int(last) == n - 1
+            seen.append(text)
+    assert sorted(seen) == list(range(9))
+
+
+def test_at_rest_restores_the_mode_whatever_happens() -> None:
+    model = nn.Linear(1, 1)
+    for training in (True, False):
+        model.train(training)
+        with at_rest(model):
+            assert not model.training
+            assert not torch.is_grad_enabled()
+        assert model.training is training
+        with pytest.raises(TypeError), at_rest(model):
+            model(None)
+        assert model.training is training
+        assert torch.is_grad_enabled()

@@ -1,0 +1,95 @@
+"""Vectors of texts: the hidden states of any layer, pooled or one for each token."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.generation.reading import at_rest, groups, reader
+from unmask.heads.labels import pool
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+from unmask.tokens.tokenizer import Tokenizer
+
+Pooling = Literal["mean", "first", "last", "none"]
+
+
+def embed(
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    pooling: Pooling = "mean",
+    layer: int = -1,
+    batch_tokens: int = 8192,
+) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
+    """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
+
+    Special tokens have vectors too, and are in the mean. Of an encoder-decoder, the encoder's
+    vectors. The end of a text that has more tokens than the model has positions is cut. A text
+    without a token is the special ones, or the start token. A text's vector depends on no other
+    text; rounding differs with the shape of a batch, by about 1e-6 of the largest number.
+
+    Args:
+        model: in float32 or bfloat16; the vectors are float32.
+        tokenizer: the model's own.
+        texts: in any order; those of like length are read together.
+        pooling: the mean over tokens, the first or the last token's vector, or "none".
+        layer: 0 is what enters the first block, 1 what leaves it, ...; the last one, -1, is after
+            the final norm, if there is one.
+        batch_tokens: read at once.
+
+    Raises:
+        ValueError: there is no such layer or pooling.
+    """
+    if pooling not in get_args(Pooling):
+        raise ValueError(f"pooling must be one of {list(get_args(Pooling))}, got {pooling!r}")
+    layer = _layer(layer, len(reader(model).layers))
+    found: dict[int, Float[np.ndarray, "..."]] = {}
+    with at_rest(model):
+        for group in groups(model, tokenizer, texts, batch_tokens):
+            hidden = hidden_states(model, group.batch, layer).float()
+            if pooling == "none":
+                rows = hidden.cpu().numpy()
+                vectors = [row[:n].copy() for row, n in zip(rows, group.lengths, strict=True)]
+            else:
+                vectors = list(pool(hidden, group.batch, pooling).cpu().numpy())
+            found.update(zip(group.texts, vectors, strict=True))
+    in_order = [found[i] for i in range(len(texts))]
+    if pooling == "none":
+        return in_order
+    return np.stack(in_order) if in_order else np.zeros((0, reader(model).width), np.float32)
+
+
+def _layer(layer: int, n: int) -> int:
+    if not -n - 1 <= layer <= n:
+        raise ValueError(f"layer must be from {-n - 1} to {n}, got {layer}")
+    return layer % (n + 1)
+
+
+def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
+    """Return what enters a block of the stack that reads texts, or, after the last, leaves it.
+
+    By recording it: no forward has an extra return value for this.
+    """
+    stack, backbone = reader(model), model.backbone
+
+    def read() -> Tensor:
+        return backbone.encode(batch) if isinstance(backbone, EncoderDecoder) else backbone(batch)
+
+    if layer == len(stack.layers):
+        return read()
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.append(inputs[0])
+
+    hook = stack.layers[layer].register_forward_pre_hook(keep)
+    try:
+        read()
+    finally:
+        hook.remove()
+    return seen[0]

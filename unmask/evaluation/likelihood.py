@@ -1,0 +1,221 @@
+"""How likely a model finds held-out text: perplexity, bits by byte; how often it is right."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unmask.batch import Batch, Example, Tokens
+from unmask.generation.reading import at_rest, by_length
+from unmask.heads.language import LanguageHead
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad, size
+from unmask.hiding.objectives import AnyObjective
+from unmask.text.corpus import Document
+from unmask.tokens.tokenizer import Tokenizer
+
+WINDOW = 256
+"""Pieces of text that are hidden together, and sorted by length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a model scored on held-out text."""
+
+    documents: int
+    words: int
+    """Runs of characters without white space."""
+    bytes: int
+    """Of the text in UTF-8."""
+    tokens: int
+    """Of the text, special ones apart."""
+    asked: Mapping[str, int]
+    """Places asked, by term: "masked", "next_sentence", "next_token", "spans"."""
+    loss: Mapping[str, float]
+    """By term, nats for each place asked."""
+    accuracy: Mapping[str, float]
+    """By term, the share of places where the best score is the answer's."""
+    perplexity: Mapping[str, float]
+    """exp of the loss, of terms that name tokens."""
+    word_perplexity: float | None
+    """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
+    also where that is beyond any float: in a language that writes few spaces."""
+    bits_per_byte: float | None
+    """All nats, in bits, by bytes: of a causal model."""
+
+
+def evaluate(
+    model: Model,
+    tokenizer: Tokenizer,
+    objective: AnyObjective,
+    documents: Iterable[Document],
+    *,
+    length: int,
+    batch_tokens: int = 8192,
+    seed: int = 0,
+) -> Evaluation:
+    """Ask what pretraining asks, of text that the model has not seen; nothing is learned.
+
+    Documents are cut into consecutive pieces that fit `length`, without overlap. Each piece is read
+    on its own: a causal model is asked for every token of the text exactly once, for the first of
+    each piece after the start token alone, and not for the end of a document. So its figures are
+    somewhat worse than with all that stands before (a sliding window would cost a forward for each
+    stride).
+
+    Of a masked model, the same seed hides the same places. What is not the next sentence comes from
+    another document among the next 256 pieces.
+
+    Args:
+        model: with a head for what the objective asks; of several questions some suffice.
+        tokenizer: the model's own.
+        objective: what pretraining asked.
+        documents: read one by one.
+        length: tokens of a piece, special ones included, at most.
+        batch_tokens: read at once.
+        seed: of what is hidden.
+
+    Raises:
+        ValueError: the model has no head for what the objective asks, or there is nothing to ask.
+        FloatingPointError: the loss is not finite.
+    """
+    terms = {getattr(spec, "term", name) for name, spec in model.specs.items()}
+    if not terms & set(objective.asks):
+        raise ValueError(
+            f"this model has no head for {' or '.join(objective.asks)}, which would be asked "
+            f"(it has {', '.join(sorted(terms)) or 'none'})"
+        )
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    read = _Read()
+    budget = objective.budget(length, tokenizer.special)
+    sums: dict[str, _Sum] = {}
+    with at_rest(model):
+        for pieces in _windows(_pieces(documents, tokenizer, budget, read)):
+            examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
+            for batch in _batches(examples, tokenizer, batch_tokens):
+                for name, term in model(batch.to(model.device)).terms.items():
+                    if name in objective.asks:
+                        right = 0 if term.right is None else int(term.right)
+                        sums.setdefault(name, _Sum()).add(float(term.total), term.count, right)
+    sums = {name: s for name, s in sums.items() if s.count}
+    if not sums:
+        raise ValueError(
+            f"nothing to ask: the text has {read.documents} documents and {read.tokens} tokens"
+        )
+    return _evaluation(sums, read, _naming(model), causal=objective.causal)
+
+
+@dataclass
+class _Read:
+    """How much text there was."""
+
+    documents: int = 0
+    words: int = 0
+    bytes: int = 0
+    tokens: int = 0
+
+
+@dataclass
+class _Sum:
+    """One term so far."""
+
+    total: float = 0.0
+    count: int = 0
+    right: int = 0
+
+    def add(self, total: float, count: int, right: int) -> None:
+        """Add a batch."""
+        self.total += total
+        self.count += count
+        self.right += right
+
+
+def _evaluation(
+    sums: Mapping[str, _Sum], read: _Read, naming: set[str], *, causal: bool
+) -> Evaluation:
+    loss = {name: s.total / s.count for name, s in sums.items()}
+    for name, value in loss.items():
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
+    whole = sums["next_token"].total if causal and "next_token" in sums else None
+    by_token = {name: _exp(nats) for name, nats in loss.items() if name in naming}
+    return Evaluation(
+        documents=read.documents,
+        words=read.words,
+        bytes=read.bytes,
+        tokens=read.tokens,
+        asked={name: s.count for name, s in sums.items()},
+        loss=loss,
+        accuracy={name: s.right / s.count for name, s in sums.items()},
+        perplexity={name: value for name, value in by_token.items() if value is not None},
+        word_perplexity=None if whole is None else _exp(whole / max(read.words, 1)),
+        bits_per_byte=None if whole is None else whole / math.log(2) / max(read.bytes, 1),
+    )
+
+
+def _naming(model: Model) -> set[str]:
+    """Return the terms of heads that name tokens."""
+    return {h.spec.term for h in model.heads.values() if isinstance(h, LanguageHead)}
+
+
+def _exp(nats: float) -> float | None:
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of a document, and its number among all pieces."""
+
+    number: int
+    document: int
+    text: Tokens = field(repr=False)
+
+
+def _pieces(
+    documents: Iterable[Document], tokenizer: Tokenizer, budget: int, read: _Read
+) -> Iterator[_Piece]:
+    number = 0
+    for document in documents:
+        tokens = tokenizer.encode(document.text)
+        for start in range(0, len(tokens), budget):
+            yield _Piece(number, read.documents, tokens[start : start + budget])
+            number += 1
+        read.documents += 1
+        read.words += len(document.text.split())
+        read.bytes += len(document.text.encode())
+        read.tokens += len(tokens)
+
+
+def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
+    window: list[_Piece] = []
+    for piece in pieces:
+        window.append(piece)
+        if len(window) == WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def _hidden(
+    pieces: Sequence[_Piece], i: int, objective: AnyObjective, tokenizer: Tokenizer, seed: int
+) -> Example:
+    """Hide a piece with a generator of its own."""
+    piece, text = pieces[i], pieces[i].text
+    rng = np.random.default_rng([seed, piece.number])
+    if objective.pairs:
+        others = [p.text for p in pieces if p.document != piece.document]
+        other = others[int(rng.integers(len(others)))] if others else None
+        text = replace(text, other=other)
+    return objective(text, tokenizer.special, rng)
+
+
+def _batches(
+    examples: Sequence[Example], tokenizer: Tokenizer, batch_tokens: int
+) -> Iterator[Batch]:
+    for rows in by_length([size(e) for e in examples], batch_tokens):
+        yield pad([examples[i] for i in rows], tokenizer.special)

@@ -1,0 +1,234 @@
+"""A fine-tuning job before its first step: data read, model begun, everything decided and said."""
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from unmask.batch import Example
+from unmask.checkpoints.huggingface import Opened
+from unmask.config import to_dict
+from unmask.files import write_whole
+from unmask.finetuning import plan, results
+from unmask.finetuning.ask import Ask, Question, ask, check_length, in_words, rounded
+from unmask.finetuning.begin import Beginning, begin
+from unmask.finetuning.numbers import scaled
+from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
+from unmask.finetuning.predict import FACTS
+from unmask.finetuning.tasks import Item, Task, choose_metric, digest
+from unmask.text.records import listed
+from unmask.training import loop
+from unmask.training.parallel import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """All that the runs of a job share."""
+
+    tuning: Tuning
+    data: Data
+    begun: Beginning
+    asked: Ask
+    """With numbers in the scale in which they are learned."""
+    examples: Sequence[Example]
+    """Of the training file."""
+    dev: Sequence[Question]
+    test: Sequence[Question]
+    folder: Path
+    kept: bool = True
+    """The folder stays."""
+    peak: float = 0.0
+    """FLOP/s of this machine's matrix product. 0: not measured."""
+    world: World
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+    terminal: TextIO | None
+
+    @property
+    def task(self) -> Task:
+        """What is learned."""
+        return self.asked.task
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Arm and seed of each run, the arm under study first."""
+        t = self.tuning
+        arms = [RANDOM]
+        if self.begun.trained and t.initialize == "pretrained":
+            arms = [PRETRAINED, RANDOM] if t.baseline else [PRETRAINED]
+        return [(arm, s) for arm in arms for s in range(t.seed, t.seed + t.seeds)]
+
+    def place(self, arm: str, seed: int) -> Path:
+        """Return the folder of one run: the job's own if there is but one."""
+        if len(self.runs) == 1:
+            return self.folder
+        return self.folder / f"{'random-' if arm == RANDOM else ''}seed-{seed}"
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        if self.terminal is not None:
+            print(text, file=self.terminal, flush=True)
+
+
+def prepare(
+    tuning: Tuning,
+    opened: Opened | None,
+    folder: Path,
+    world: World,
+    threads: int,
+    terminal: TextIO | None,
+) -> Job:
+    """Read the data, begin the model, and decide what was left open. Nothing is written.
+
+    Raises:
+        FileNotFoundError: a file or model is missing.
+        ValueError: a file, a column or an option is not what it should be.
+    """
+    data = plan.read(tuning)
+    named = tuning.task if tuning.name is None else tuning.name
+    task = Task(does=tuning.task, columns=data.columns, labels=data.labels, name=named)
+    begun = begin(
+        opened or tuning.base,
+        task,
+        _all_texts(data.train),
+        tokenizer=tuning.tokenizer,
+        dropout=tuning.dropout,
+    )
+    task = _settled(begun, tuning, data)
+    asked = scaled(ask(task, begun.card, begun.tokenizer), begun.card, data.train)
+    words = in_words(begun.card)
+    if words and tuning.tune == "frozen":
+        raise ValueError(
+            f"{begun.card.name} has no head of its own to learn: frozen, it learns nothing"
+        )
+    with torch.device("meta"):
+        parameters = begun.card.build().parameter_count()
+    tuning = plan.settle(tuning, task, len(data.train), parameters, words=words)
+    questions = asked.questions(data.train)
+    n_cut = len({q.item for q in questions if q.cut})
+    facts = {
+        "format": 1,
+        "kind": "finetune",
+        "card": begun.card.name,
+        "parameters": parameters,
+        "recipe": to_dict(tuning),
+        "task": to_dict(task),
+        "data": {
+            name: {"rows": len(some), "sha256": digest(some)}
+            for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
+        },
+        "versions": loop.versions(),
+        "environment": _environment(world.device, threads),
+    }
+    return Job(
+        tuning=tuning,
+        data=data,
+        begun=begun,
+        asked=asked,
+        examples=[q.example for q in questions],
+        dev=asked.questions(data.dev),
+        test=asked.questions(data.test) if data.test else [],
+        folder=folder,
+        world=world,
+        facts=facts,
+        notes=(
+            *data.notes,
+            *_of_weights(begun, tuning),
+            *of_cuts(task, n_cut, len(data.train), "training"),
+        ),
+        terminal=terminal,
+    )
+
+
+def _all_texts(items: Sequence[Item]) -> Iterator[str]:
+    """Yield what a vocabulary is learned from: texts, and labels, which some models say."""
+    for item in items:
+        if isinstance(item.truth, tuple):
+            yield " ".join(item.texts)
+        else:
+            yield from item.texts
+            yield str(item.truth)
+
+
+def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
+    """Complete the task by what depends on the model."""
+    task = begun.task
+    if task.does == "regress" and in_words(begun.card):
+        numbers = [item.truth for item in data.train if isinstance(item.truth, float)]
+        task = replace(task, labels=rounded(numbers))
+    return replace(
+        task,
+        length=check_length(begun.card, tuning.length),
+        metric=choose_metric(task.does, task.labels, tuning.metric),
+    )
+
+
+def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
+    """Say which weights are new, and which are not used."""
+    notes: list[str] = []
+    if not begun.trained and tuning.tokenizer is None:
+        notes.append(
+            f"a vocabulary of {begun.tokenizer.size:,} tokens was learned from the training texts"
+        )
+    if tuning.initialize == "random" or not begun.trained:
+        return [*notes, "all weights are drawn at random"]
+    if fresh := begun.fresh():
+        notes.append(f"new, drawn at random: {listed(fresh)}")
+    if begun.extra:
+        names = listed(begun.extra[:3]) + (", ..." if len(begun.extra) > 3 else "")
+        notes.append(f"not used of the model: {len(begun.extra)} tensors ({names})")
+    return notes
+
+
+def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
+    """Say how many texts are too long, if any."""
+    if not n_cut:
+        return []
+    how = "are read in parts" if task.does == "tag" else "are cut"
+    return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
+
+
+def _environment(device: torch.device, threads: int) -> dict[str, Any]:
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "device": device.type if device.type == "cpu" else torch.cuda.get_device_name(device),
+    }
+
+
+def is_finished(job: Job) -> bool:
+    """Compare with the run in the folder and say whether it is finished; if there is none, begin.
+
+    Raises:
+        ValueError: it is another run.
+    """
+    path = job.folder / FACTS
+    if not path.is_file():
+        write_whole(path, results.as_json(dict(job.facts) | {"finished": False}))
+        return False
+    try:
+        old = json.loads(path.read_text(encoding="utf-8"))
+        kind = old["kind"]
+        recipe, data = (old["recipe"], old["data"]) if kind == "finetune" else ({}, {})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a run of fine-tuning ({error})") from None
+    if kind != "finetune":
+        raise ValueError(f"{job.folder}: is a run of {kind}, not of fine-tuning")
+    mine = json.loads(json.dumps(job.facts["recipe"]))
+    for key, value in mine.items():
+        if recipe.get(key) != value:
+            raise ValueError(
+                f"{job.folder}: this run has {key} = {recipe.get(key)!r}, not {value!r}; "
+                "a resumed run must be the same"
+            )
+    for name, value in job.facts["data"].items():
+        if data.get(name) != value:
+            raise ValueError(f"{job.folder}: the {name} data have changed since this run began")
+    return bool(old.get("finished"))

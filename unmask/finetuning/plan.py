@@ -1,0 +1,217 @@
+"""Tuning: all that a fine-tuning run depends on, and how what is left open is decided."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from unmask.finetuning import tables, tasks
+from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
+from unmask.text.lines import EncodingErrors
+from unmask.training.recipe import Precision
+
+RANDOM = "random initialization"
+PRETRAINED = "pretrained"
+
+_STEPS, _MOST_EPOCHS, _LEAST_EPOCHS = 1000, 20, 3
+_OFTEN = 1000
+# The first is measured, on 2,000 rows of SST-2 with models of 1 and 4 million parameters.
+_RATES = ((6_000_000, 1e-3), (20_000_000, 3e-4), (80_000_000, 1e-4), (200_000_000, 5e-5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """All that a run depends on. What is None is decided from the model and the data."""
+
+    base: str
+    """A run folder, a folder in the Hugging Face layout, `hf:owner/name`, or a name of the
+    catalogue."""
+    task: Kind
+    train: str
+    dev: str | None = None
+    """By which the best epoch and seed are chosen. None: a tenth of the training file."""
+    test: str | None = None
+    """Scored once, at the end."""
+    text: tuple[str, ...] = ()
+    """Columns of text, of which a pair has two. None named: found by their customary names."""
+    label: str | None = None
+    columns: tuple[str, ...] = ()
+    """Names of the columns, of files without a header."""
+    encoding_errors: EncodingErrors = "strict"
+
+    initialize: Literal["pretrained", "random"] = "pretrained"
+    """random: the same network and tokenizer, its weights drawn from the seed."""
+    baseline: bool = False
+    """Also tune a randomly initialized network, with the same seeds, data and budget."""
+    tokenizer: str | None = None
+    """A folder, for a name of the catalogue. None: learned from the training texts."""
+    tune: Literal["full", "frozen"] = "full"
+    """frozen: only the head is learned."""
+    dropout: float | None = None
+    name: str | None = None
+    """What an encoder-decoder reads before a text. None: the kind of the task."""
+    length: int | None = None
+    """Tokens that are read of a text, or of a pair, at most."""
+
+    metric: str | None = None
+    """By which the best state is kept."""
+    epochs: float | None = None
+    batch: int | None = None
+    """Texts a step."""
+    rate: float | None = None
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises; then it falls to zero (Devlin et al. 2019,
+    appendix A.2)."""
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    micro_tokens: int = 8192
+    """Tokens, padding included, that go through the model at once; no result depends on it but for
+    rounding."""
+    precision: Precision = "auto"
+    evaluate_every: int | None = None
+    """Steps. None: each epoch, or 1,000 if that has more."""
+    log_every: int = 10
+    seed: int = 0
+    seeds: int = 1
+    """So many runs, of consecutive seeds; the best is kept."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if self.task not in KINDS:
+            raise ValueError(f"task must be one of {', '.join(KINDS)}, got {self.task!r}")
+        for name in ("batch", "length", "micro_tokens", "evaluate_every", "log_every", "seeds"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name in ("epochs", "rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be above 0, got {value}")
+        if not 0 <= self.seed <= 2**63 - self.seeds:
+            raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(
+                f"warmup must be a share of the steps from 0 to below 1, got {self.warmup}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is learned from, chosen by and tested on."""
+
+    columns: Columns
+    train: Sequence[Item]
+    dev: Sequence[Item]
+    test: Sequence[Item]
+    labels: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What a user should be told."""
+
+
+def read(tuning: Tuning) -> Data:
+    """Read the files of a run.
+
+    Raises:
+        FileNotFoundError: one is missing.
+        ValueError: one is not what it should be, with file and line.
+    """
+    kind = tuning.task
+    table = _table(tuning, tuning.train)
+    columns = tasks.find_columns(table, kind, tuning.text, tuning.label)
+    notes: list[str] = []
+    if not tuning.text or tuning.label is None:
+        shown = " and ".join(repr(name) for name in columns.texts)
+        notes.append(f"columns, found by their names: text {shown}, label {columns.label!r}")
+    train = _items(tuning, table, columns)
+    if not train:
+        raise ValueError(f"{tuning.train}: no sentence has a word")
+    labels: tuple[str, ...] = ()
+    if kind == "regress":
+        tasks.check_varies(train, tuning.train)
+    else:
+        labels = tasks.labels_of(train, tuning.train)
+    others: dict[str, list[Item]] = {"dev": [], "test": []}
+    for name, path in (("dev", tuning.dev), ("test", tuning.test)):
+        if path is not None:
+            others[name] = _items(tuning, _table(tuning, path), columns)
+            tasks.check_labels(others[name], labels, columns.label)
+            if not others[name]:
+                raise ValueError(f"{path}: no sentence has a word")
+    if tuning.dev is None:
+        train, others["dev"] = tasks.split(train)
+        n, m = len(train), len(others["dev"])
+        notes.append(
+            f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
+        )
+    for name, some in (("training", train), ("dev", others["dev"]), ("test", others["test"])):
+        if kind != "tag" and (n := sum(not any(t.strip() for t in item.texts) for item in some)):
+            notes.append(f"{n:,} of {len(some):,} {name} texts are empty")
+    return Data(
+        columns=columns, train=train, dev=others["dev"], test=others["test"],
+        labels=labels, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _table(tuning: Tuning, path: str) -> tables.Table:
+    return tables.read(
+        path, header=tuning.columns, tagged=tuning.task == "tag", errors=tuning.encoding_errors
+    )
+
+
+def _items(tuning: Tuning, table: tables.Table, columns: Columns) -> list[Item]:
+    return tasks.items(table, tuning.task, columns.texts, columns.label, tuning.encoding_errors)
+
+
+def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: bool) -> Tuning:
+    """Decide what is left open.
+
+    Little data is learned in more epochs, up to 20 (Mosbach et al. 2021, arXiv:2006.04884, section
+    6), so that there are about 1,000 steps at least; much in 3 (Devlin et al. 2019, appendix A.3).
+
+    Args:
+        tuning: what was asked for.
+        task: as it is learned.
+        n_train: items to learn from.
+        parameters: of the model.
+        words: the model says its answers in words.
+    """
+    batch = tuning.batch or (16 if n_train < 2000 else 32)
+    steps = -(-n_train // batch)  # an epoch
+    epochs = tuning.epochs or min(max(-(-_STEPS // steps), _LEAST_EPOCHS), _MOST_EPOCHS)
+    return replace(
+        tuning,
+        batch=batch,
+        epochs=float(epochs),
+        rate=tuning.rate or customary_rate(parameters, words=words, frozen=tuning.tune == "frozen"),
+        evaluate_every=tuning.evaluate_every or min(steps, _OFTEN),
+        metric=task.metric,
+        length=task.length,
+        name=task.name,
+        text=task.columns.texts,
+        label=task.columns.label,
+    )
+
+
+def customary_rate(parameters: int, *, words: bool, frozen: bool) -> float:
+    """Return the peak learning rate that is customary with AdamW for so many parameters.
+
+    Encoders and decoders: Devlin et al. 2019, appendix A.3, for the published sizes, and Turc et
+    al. 2019, arXiv:1908.08962, section 4, for small ones. T5 is tuned at 1e-3 with Adafactor
+    (Raffel et al. 2020, section 3.1.1), whose steps are relative to the size of the weights; a
+    third to a tenth of that is customary with AdamW.
+    """
+    if frozen:
+        return 1e-3
+    if words:
+        return 1e-3 if parameters < 20_000_000 else 3e-4 if parameters < 400_000_000 else 1e-4
+    for most, rate in _RATES:
+        if parameters < most:
+            return rate
+    return 2e-5
+
+
+def steps(tuning: Tuning, n_train: int) -> int:
+    """Count the steps of a settled run."""
+    assert tuning.batch is not None
+    assert tuning.epochs is not None
+    return max(math.ceil(tuning.epochs * -(-n_train // tuning.batch)), 1)

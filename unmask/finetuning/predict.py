@@ -1,0 +1,221 @@
+"""What a fine-tuned model says of new texts."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from unmask.checkpoints.huggingface import Opened
+from unmask.config import from_dict
+from unmask.finetuning.ask import LABEL, TOKEN_LABEL, Ask, Question, ask, check_length, places
+from unmask.finetuning.metrics import mean_squared_error
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.labels import Labels
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad, size
+from unmask.text.records import named
+
+FACTS = "unmask.json"
+BATCH_TOKENS = 8192
+"""Tokens, padding included, that go through the model at once."""
+_ROWS = 256
+
+Answer = dict[str, Any] | float
+"""Of a text {"label", "probability", "probabilities"}, of a sentence {"labels", "probabilities"},
+or a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a model says of some items."""
+
+    scores: Sequence[Float[np.ndarray, "_ labels"]]
+    """Of each item, for each place asked, the log-probability of each label; or its number."""
+    n_cut: int = 0
+    """Items that were too long: texts are cut, sentences to be tagged read in parts."""
+
+
+def read_task(folder: Path) -> Task | None:
+    """Read what the model of a folder was fine-tuned for; None where the folder does not say.
+
+    Raises:
+        ValueError: `unmask.json` is damaged, or says something else than a task.
+    """
+    path = folder / FACTS
+    if not path.is_file():
+        return None
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        task = facts.get("task") if isinstance(facts, dict) else None
+        return None if task is None else from_dict(Task, task, "task")
+    except ValueError as error:  # not JSON, or not UTF-8, or no task
+        raise ValueError(f"{path}: {error}") from None
+
+
+def task_of(opened: Opened) -> Task:
+    """Say what a model with a head of labels does, which another library fine-tuned.
+
+    Raises:
+        ValueError: it has no such head.
+    """
+    specs = opened.model.specs
+    spec = specs.get(LABEL)
+    length = check_length(opened.card, None)
+    if TOKEN_LABEL in specs:
+        return Task(
+            does="tag", columns=Columns(texts=("words",), label="tags"), labels=opened.labels,
+            length=length, metric="token_accuracy",
+        )  # fmt: skip
+    if not isinstance(spec, Labels):
+        raise ValueError(
+            f"{opened.card.name} has no head that labels texts; fine-tune it first "
+            f"(heads: {', '.join(specs) or 'none'})"
+        )
+    columns = Columns(texts=("text",), label="label")
+    if spec.n_labels == 1:
+        return Task(does="regress", columns=columns, length=length, metric="pearson")
+    return Task(does="classify", columns=columns, labels=opened.labels, length=length)
+
+
+def predict(
+    opened: Opened,
+    texts: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    task: Task | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[Answer]:
+    """Label texts, pairs of texts, or the words of sentences.
+
+    What the model says of a text depends on no other text. (Padding is not seen; rounding differs
+    with the shape of a batch, by less than 1e-5 in the logarithm of a probability.) Too long texts
+    are cut, as in training.
+
+    Args:
+        opened: a model with a head of labels, or an encoder-decoder that was fine-tuned.
+        texts: texts; or pairs of texts; or lists of words for a model that tags.
+        task: what `read_task` found in its folder. None: what the head says.
+        batch_tokens: tokens that go through the model at once.
+
+    Raises:
+        ValueError: the model has no tokenizer or labels nothing, or a text is not what its task
+            takes.
+    """
+    if opened.tokenizer is None:
+        raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
+    if len(texts) == 0:
+        return []
+    if task is None:
+        task = task_of(opened)
+        if task.does != "tag" and not isinstance(texts[0], str):
+            task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
+    asked = ask(task, opened.card, opened.tokenizer)
+    said = say(asked, opened.model, asked.questions(_items(task, texts)), batch_tokens)
+    return [answer(asked, scores) for scores in said.scores]
+
+
+def _items(task: Task, texts: Sequence[str] | Sequence[Sequence[str]]) -> list[Item]:
+    """Check that each text is what the task takes.
+
+    Raises:
+        ValueError: one is not.
+    """
+    n = len(task.columns.texts)
+    wanted = "a list of words" if task.does == "tag" else "a text" if n == 1 else "a pair of texts"
+    items: list[Item] = []
+    for i, text in enumerate(texts, 1):
+        read = (text,) if isinstance(text, str) else tuple(text)
+        fits = isinstance(text, str) == (n == 1 and task.does != "tag")
+        if not fits or (task.does != "tag" and len(read) != n):
+            raise ValueError(f"text {i} must be {wanted}, got {named(text)}")
+        items.append(Item(texts=read, where=f"text {i}"))
+    return items
+
+
+@torch.no_grad()
+def say(
+    asked: Ask, model: Model, questions: Sequence[Question], batch_tokens: int = BATCH_TOKENS
+) -> Said:
+    """Ask a model questions: similar lengths together, the answers in the order of the items.
+
+    The model is left in the mode in which it was.
+    """
+    parts: list[Float[np.ndarray, "_ labels"] | None] = [None] * len(questions)
+    training = model.training
+    model.eval()
+    try:
+        for group in groups([size(q.example) for q in questions], batch_tokens):
+            some = [questions[i] for i in group]
+            batch = pad([q.example for q in some], asked.special).to(model.device)
+            for i, scores in zip(group, asked.scores(model, batch, some), strict=True):
+                parts[i] = scores
+    finally:
+        model.train(training)
+    of_items: list[list[np.ndarray]] = [[] for _ in {q.item for q in questions}]
+    for question, scores in zip(questions, parts, strict=True):
+        assert scores is not None
+        of_items[question.item].append(scores)
+    return Said(
+        scores=[np.concatenate(some) for some in of_items],
+        n_cut=len({q.item for q in questions if q.cut}),
+    )
+
+
+def groups(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Put items of similar size together, longest first, at most `batch_tokens` when padded."""
+    held: list[int] = []
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        if held and (len(held) == _ROWS or (len(held) + 1) * sizes[held[0]] > batch_tokens):
+            yield held
+            held = []
+        held.append(i)
+    if held:
+        yield held
+
+
+def truths(asked: Ask, scores: Float[np.ndarray, "n labels"]) -> Truth:
+    """Return the answer that scores mean: a label, a number, or a label for each word."""
+    task = asked.task
+    if not task.labels:
+        return float(scores[0, 0])
+    said = [task.labels[i] for i in scores.argmax(-1).tolist()]
+    if task.does == "tag":
+        return tuple(said)
+    return float(said[0]) if task.does == "regress" else said[0]
+
+
+def answer(asked: Ask, scores: Float[np.ndarray, "n labels"]) -> Answer:
+    """Return the answer that scores mean, with its probabilities."""
+    said = truths(asked, scores)
+    if isinstance(said, float):
+        return said
+    shares = np.exp(scores.astype(np.float64))
+    shares /= shares.sum(-1, keepdims=True)
+    best = shares.max(-1).tolist() if len(shares) else []
+    if isinstance(said, tuple):
+        return {"labels": list(said), "probabilities": best}
+    return {
+        "label": said,
+        "probability": best[0],
+        "probabilities": dict(zip(asked.task.labels, shares[0].tolist(), strict=True)),
+    }
+
+
+def loss(
+    asked: Ask, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
+) -> float:
+    """Compute the mean loss of answers: in nats, or the squared error of numbers; 0 of nothing."""
+    task = asked.task
+    if not task.labels:
+        numbers = np.array([item.truth for item in items], np.float64)
+        return mean_squared_error(numbers, np.array([s[0, 0] for s in scores], np.float64))
+    total, n = 0.0, 0
+    for item, rows in zip(items, scores, strict=True):
+        assert item.truth is not None
+        total -= float(rows[np.arange(len(rows)), places(task, item.truth)].sum(dtype=np.float64))
+        n += len(rows)
+    return total / n if n else 0.0

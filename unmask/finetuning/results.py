@@ -1,0 +1,126 @@
+"""What came out of fine-tuning: the scores of every run, and the files that say so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from unmask.finetuning.ask import Ask
+from unmask.finetuning.predict import Said, answer, truths
+from unmask.finetuning.tasks import Item, Task
+
+MISTAKES = 25
+"""Wrong answers that are shown."""
+_MOST_LABELS = 50
+_MOST_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """One run: how good its best state is."""
+
+    arm: str
+    """How it began."""
+    seed: int
+    step: int
+    """After which it was best on the dev file."""
+    dev: Mapping[str, float]
+    test: Mapping[str, float]
+    """Empty where there is no test file."""
+
+
+def comparison(
+    scored: Sequence[Scored],
+    asked: Ask,
+    data: str,
+    train: Sequence[Item],
+    dev: Sequence[Item],
+    said: Said,
+) -> dict[str, Any]:
+    """Return what `results.json` holds: all scores, and the confusions and mistakes of the best.
+
+    Args:
+        scored: every run, the arm under study first.
+        asked: the task, as the model is asked.
+        data: what the training file is called.
+        train: from which the most frequent answer is known.
+        dev: on which the scores were reached.
+        said: what the best model says of it.
+    """
+    task = asked.task
+    arms = [
+        {
+            "name": arm,
+            "dev": [s.dev[task.metric] for s in scored if s.arm == arm],
+            "test": [s.test[task.metric] for s in scored if s.arm == arm and s.test],
+        }
+        for arm in dict.fromkeys(s.arm for s in scored)
+    ]
+    return {
+        "task": f"{task.does} {data}",
+        "metric": task.metric,
+        "arms": arms,
+        "chance": chance(task, train, dev),
+        "confusion": confusion(task, dev, said.scores),
+        "errors": mistakes(asked, dev, said.scores),
+    }
+
+
+def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
+    """Compute the score of always giving the answer that is most frequent in training."""
+    usual = task.most_frequent(train)
+    known = [item.truth for item in dev if item.truth is not None]
+    if task.does == "tag":
+        said: list[Any] = [(usual,) * len(t) for t in known if isinstance(t, tuple)]
+    else:
+        said = [usual] * len(known)
+    return task.measure(known, said)[task.metric]
+
+
+def confusion(
+    task: Task, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
+) -> dict[str, Any] | None:
+    """Count how often each true label (row) was given each label (column); None if too many."""
+    if task.of != "classes" or len(task.labels) > _MOST_LABELS:
+        return None
+    counts = np.zeros((len(task.labels), len(task.labels)), np.int64)
+    for item, rows in zip(items, scores, strict=True):
+        counts[task.labels.index(str(item.truth)), int(rows[0].argmax())] += 1
+    return {"labels": list(task.labels), "counts": counts.tolist()}
+
+
+def mistakes(
+    asked: Ask, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
+) -> list[dict[str, Any]]:
+    """List the wrong answers that the model was surest of, or the numbers farthest off."""
+    task = asked.task
+    if task.of == "tags":
+        return []
+    found: list[tuple[float, dict[str, Any]]] = []
+    for item, rows in zip(items, scores, strict=True):
+        said, truth = truths(asked, rows), item.truth
+        if said == truth:
+            continue
+        given = answer(asked, rows)
+        sure = given["probability"] if isinstance(given, dict) else None
+        if isinstance(said, float) and isinstance(truth, float):
+            weight, shown = abs(said - truth), (f"{truth:.4g}", f"{said:.4g}")
+        else:
+            weight, shown = sure or 0.0, (str(truth), str(said))
+        wrong = {
+            "text": " | ".join(item.texts)[:_MOST_CHARACTERS],
+            "truth": shown[0],
+            "predicted": shown[1],
+            "probability": sure,
+        }
+        found.append((weight, wrong))
+    found.sort(key=lambda pair: -pair[0])
+    return [wrong for _, wrong in found[:MISTAKES]]
+
+
+def as_json(data: Any) -> str:
+    """Write plain data as JSON."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,83 @@
+"""How good a model's answers are on labelled items, or on a labelled file."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from unmask.checkpoints.huggingface import Opened
+from unmask.finetuning import tables, tasks
+from unmask.finetuning.ask import Ask, Question, ask
+from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of, truths
+from unmask.finetuning.tasks import Item, Task
+from unmask.heads.model import Model
+from unmask.text.lines import EncodingErrors
+
+
+def score(
+    asked: Ask,
+    model: Model,
+    items: Sequence[Item],
+    questions: Sequence[Question],
+    batch_tokens: int = BATCH_TOKENS,
+) -> dict[str, float]:
+    """Compute all figures of a model's answers about items, and its loss.
+
+    Raises:
+        FloatingPointError: the model says numbers that are none.
+    """
+    said = say(asked, model, questions, batch_tokens)
+    known = [item.truth for item in items if item.truth is not None]
+    how_far = loss(asked, items, said.scores)
+    if not math.isfinite(how_far):
+        raise FloatingPointError(
+            "what the model says is not finite: it has diverged; a lower rate may help"
+        )
+    return asked.task.measure(known, [truths(asked, s) for s in said.scores]) | {"loss": how_far}
+
+
+def score_file(
+    opened: Opened,
+    path: str | Path,
+    *,
+    task: Task | None = None,
+    text: Sequence[str] = (),
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    encoding_errors: EncodingErrors = "strict",
+    batch_tokens: int = BATCH_TOKENS,
+) -> dict[str, float]:
+    """Score a fine-tuned model on a labelled file.
+
+    Args:
+        opened: a model with a head of labels, or an encoder-decoder that was fine-tuned.
+        path: of the file.
+        task: what `read_task` found in the model's folder. None: what its head says.
+        text: columns of text. None named: those of the task, or customary ones.
+        label: the column of labels. None: that of the task, or a customary one.
+        columns: names of all columns, for a file without a header.
+        encoding_errors: what becomes of bytes that are no UTF-8.
+        batch_tokens: tokens that go through the model at once.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file or a label in it is not what the model takes, with file and line.
+    """
+    if opened.tokenizer is None:
+        raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
+    task = task_of(opened) if task is None else task
+    table = tables.read(
+        path, header=tuple(columns), tagged=task.does == "tag", errors=encoding_errors
+    )
+    own = task.columns
+    if not text and all(name in table.columns for name in own.texts):
+        text = own.texts
+    if label is None and own.label in table.columns:
+        label = own.label
+    found = tasks.find_columns(table, task.does, text, label)
+    items = tasks.items(table, task.does, found.texts, found.label, encoding_errors)
+    if task.of != "numbers":
+        tasks.check_labels(items, task.labels, found.label)
+    if not items:
+        raise ValueError(f"{path}: no sentence has a word")
+    asked = ask(task, opened.card, opened.tokenizer)
+    return score(asked, opened.model, items, asked.questions(items), batch_tokens)

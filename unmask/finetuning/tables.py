@@ -1,0 +1,305 @@
+"""Labelled files -> named columns: TSV, CSV, JSON lines, Parquet, CoNLL, each also compressed."""
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
+from unmask.text.lines import EncodingErrors, blank, lines
+from unmask.text.records import LONGEST, listed, named, one_line
+
+WORDS = "words"
+"""What the first column of a .conll file is called, which has no header; the others are "2", "3",
+..."""
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_COMMENT = re.compile(r"#\s*(\S+\s*=|newdoc|newpar|global\.)")
+_ANY_COMMENT = re.compile("#")
+_DOCUMENT = "-DOCSTART-"
+
+Row = tuple[int, tuple[object, ...]]
+"""The line at which a row begins (its number, in Parquet), from 1, and its fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A file with named columns."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, i: int) -> str:
+        """Say where row `i` stands: file and line."""
+        return f"{self.path}:{self.rows[i][0]}"
+
+    def column(self, name: str) -> list[object]:
+        """Return the values of a column; None where a row has none.
+
+        Raises:
+            ValueError: there is no such column, or there are several.
+        """
+        self.check(name)
+        at = self.columns.index(name)
+        return [fields[at] for _, fields in self.rows]
+
+    def check(self, name: str) -> None:
+        """Check that there is exactly one column of this name.
+
+        Raises:
+            ValueError: there is none, or there are several.
+        """
+        n = self.columns.count(name)
+        if n != 1:
+            what = "no column" if n == 0 else f"{n} columns"
+            raise ValueError(f"{self.path}: {what} {name!r} (columns: {listed(self.columns)})")
+
+
+def read(
+    path: str | Path,
+    *,
+    header: Sequence[str] = (),
+    tagged: bool = False,
+    errors: EncodingErrors = "strict",
+) -> Table:
+    """Read a file whole.
+
+    The name says the format: .tsv (a line is a row, quotes are plain characters, as in GLUE), .csv
+    (RFC 4180: quotes), .jsonl (an object a line), .parquet, .txt (a text a line), .conllu, .conll;
+    each may be followed by .gz, .xz or .zst. Lines with nothing but white space are passed over.
+
+    Args:
+        path: of the file.
+        header: names of the columns, of a .tsv, .csv or .conll file whose first line does not say
+            them.
+        tagged: a word a line and a blank line between sentences, also in .txt and .tsv; a row is
+            then a sentence.
+        errors: what becomes of bytes that are no UTF-8, and of NULs.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is empty, of another format, damaged, not UTF-8, or a row has not as
+            many fields as others.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise ValueError(f"{path}: must be a file, not a folder")
+    columns, rows = _read(path, _ending(path), tuple(header), tagged, errors)
+    if not rows:
+        headed = columns and _ending(path) in (".tsv", ".csv", ".parquet")
+        raise ValueError(f"{path}: {'has a header but no rows' if headed else 'the file is empty'}")
+    return Table(path=path, columns=columns, rows=rows)
+
+
+def _ending(path: Path) -> str:
+    inner = path if compression(path) is None else path.with_suffix("")
+    return inner.suffix.lower()
+
+
+def _read(
+    path: Path, ending: str, header: tuple[str, ...], tagged: bool, errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[Row]]:
+    if ending == ".conllu":
+        return _CONLLU, list(_conllu(path, errors))
+    if ending in (".conll", ".iob", ".bio") or (tagged and ending in (".txt", ".tsv")):
+        return _conll(path, header, errors)
+    if ending in (".jsonl", ".ndjson"):
+        return _jsonl(path, errors)
+    if ending == ".parquet":
+        return _parquet(path)
+    if ending == ".txt":
+        return ("text",), [(n, (line,)) for n, line in _lines(path, errors)]
+    if ending in (".tsv", ".csv"):
+        return _table(path, header, _tsv(path, errors) if ending == ".tsv" else _csv(path, errors))
+    raise ValueError(
+        f"{path}: the name must end in .tsv, .csv, .jsonl, .parquet, .txt, .conllu or .conll, "
+        f"and may go on with {' or '.join(COMPRESSIONS)}"
+    )
+
+
+def _lines(
+    path: Path, errors: EncodingErrors, *, blanks: bool = False
+) -> Iterator[tuple[int, str]]:
+    for number, line, goes_on in lines(path, LONGEST, errors):
+        if goes_on:
+            raise ValueError(f"{path}:{number}: a line of more than {LONGEST:,} characters")
+        if blanks or not blank(line):
+            yield number, line
+
+
+def _table(
+    path: Path, header: tuple[str, ...], rows: Iterator[tuple[int, list[str]]]
+) -> tuple[tuple[str, ...], list[Row]]:
+    columns = header or tuple(next(rows, (0, []))[1])
+    kept: list[Row] = []
+    for number, fields in rows:
+        if len(fields) != len(columns):
+            raise ValueError(
+                f"{path}:{number}: {_fields(len(fields))}, but there are {len(columns)} columns "
+                f"({listed(columns)})"
+            )
+        kept.append((number, tuple(fields)))
+    return columns, kept
+
+
+def _fields(n: int) -> str:
+    return "1 field" if n == 1 else f"{n} fields"
+
+
+def _tsv(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
+    return ((n, line.split("\t")) for n, line in _lines(path, errors))
+
+
+def _csv(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
+    """Cut lines at commas, but not within quotes, where a line end is a character too."""
+    begin, size, held, fields = 0, 0, list[str](), list[str]()
+    for number, line in _lines(path, errors, blanks=True):
+        at = 0
+        if begin:
+            at = _quoted(line, 0, held, fields, f"{path}:{begin}")
+        elif blank(line):
+            continue
+        else:
+            begin, size, fields = number, 0, []
+        while 0 <= at <= len(line):
+            if line.startswith('"', at):
+                held = []
+                at = _quoted(line, at + 1, held, fields, f"{path}:{begin}")
+            else:
+                end = line.find(",", at)
+                end = len(line) if end < 0 else end
+                fields.append(line[at:end])
+                at = end + 1
+        size += len(line)
+        if at >= 0:
+            yield begin, fields
+            begin = 0
+        elif size > LONGEST:
+            break
+    if begin:
+        raise ValueError(f"{path}:{begin}: a quote opens a field that never ends")
+
+
+def _quoted(line: str, at: int, held: list[str], fields: list[str], where: str) -> int:
+    """Read on in a quoted field; return where the next one begins, -1 if the line ends first."""
+    while True:
+        end = line.find('"', at)
+        if end < 0:
+            held.append(line[at:] + "\n")
+            return -1
+        held.append(line[at:end])
+        at = end + 1
+        if not line.startswith('"', at):
+            break
+        held.append('"')
+        at += 1
+    if at < len(line) and line[at] != ",":
+        raise ValueError(
+            f"{where}: field {len(fields) + 1} goes on after its closing quote; "
+            "a quote within a quoted field must be doubled"
+        )
+    fields.append("".join(held))
+    return at + 1
+
+
+def _jsonl(path: Path, errors: EncodingErrors) -> tuple[tuple[str, ...], list[Row]]:
+    records: list[tuple[int, dict[str, object]]] = []
+    keys: dict[str, None] = {}
+    for number, line in _lines(path, errors):
+        where = f"{path}:{number}"
+        try:
+            record = json.loads(line)
+        except RecursionError:
+            raise ValueError(f"{where}: malformed JSON: nested too deeply") from None
+        except ValueError as error:  # also an integer of thousands of digits
+            hint = "; .jsonl holds one whole object a line" if line.lstrip()[0] in "[{" else ""
+            raise ValueError(f"{where}: malformed JSON: {one_line(error)}{hint}") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{where}: a line of .jsonl must be an object, got {named(record)}")
+        fields = cast("dict[str, object]", record)
+        records.append((number, fields))
+        keys |= dict.fromkeys(fields)
+    return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
+
+
+def _parquet(path: Path) -> tuple[tuple[str, ...], list[Row]]:
+    require("pyarrow", "reading .parquet")
+    import pyarrow
+    from pyarrow import parquet
+
+    source: Any = path if compression(path) is None else io.BytesIO(b"".join(pieces(path)))
+    try:
+        table = parquet.read_table(source)
+        columns = [column.to_pylist() for column in table.columns]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from None
+    except UnicodeDecodeError as error:  # Arrow does not check that strings are UTF-8
+        raise ValueError(f"{path}: invalid UTF-8 in a column ({error.reason})") from None
+    rows = list(zip(*columns, strict=True))
+    return tuple(table.column_names), [(i + 1, row) for i, row in enumerate(rows)]
+
+
+def _conll(
+    path: Path, header: tuple[str, ...], errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[Row]]:
+    """Read a word a line, its columns parted by tabs or else spaces, sentences by blank lines."""
+    columns = header
+    rows: list[Row] = []
+    for number, sentence in _sentences(path, errors, _COMMENT):
+        words: list[list[str]] = []
+        for n, line in sentence:
+            if line.startswith(_DOCUMENT):
+                continue
+            fields = line.split("\t") if "\t" in line else line.split()
+            columns = columns or (WORDS, *(str(i) for i in range(2, len(fields) + 1)))
+            if len(fields) != len(columns):
+                raise ValueError(
+                    f"{path}:{n}: {_fields(len(fields))}, but there are {len(columns)} columns "
+                    f"({listed(columns)})"
+                )
+            words.append(fields)
+        if words:
+            rows.append((number, tuple(list(column) for column in zip(*words, strict=True))))
+    return columns, rows
+
+
+def _conllu(path: Path, errors: EncodingErrors) -> Iterator[Row]:
+    """Read CoNLL-U (universaldependencies.org/format.html): words, no ranges and empty nodes."""
+    for number, sentence in _sentences(path, errors, _ANY_COMMENT):
+        words: list[list[str]] = []
+        for n, line in sentence:
+            fields = line.split("\t")
+            if len(fields) != len(_CONLLU):
+                raise ValueError(
+                    f"{path}:{n}: {_fields(len(fields))}, but a word of .conllu has "
+                    f"{len(_CONLLU)}, parted by tabs"
+                )
+            if fields[0].isdigit():
+                words.append(fields)
+        if words:
+            yield number, tuple(list(column) for column in zip(*words, strict=True))
+
+
+def _sentences(
+    path: Path, errors: EncodingErrors, comment: re.Pattern[str]
+) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+    """Yield the lines between blank ones, comments left out, and the number of the first."""
+    held: list[tuple[int, str]] = []
+    for number, line in _lines(path, errors, blanks=True):
+        if not blank(line):
+            if not comment.match(line):
+                held.append((number, line))
+        elif held:
+            yield held[0][0], held
+            held = []
+    if held:
+        yield held[0][0], held

@@ -1,0 +1,504 @@
+"""Fine-tuning: labelled files and a model -> a model that labels, its scores, and its folder.
+
+The loop is pretraining's (`unmask.training.loop`); what is here decides what it is fed, when the
+model is scored, and which of its states is kept.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.folder import Checkpoint
+from unmask.checkpoints.huggingface import Opened, open_folder
+from unmask.config import from_dict, to_dict
+from unmask.files import sweep, write_whole
+from unmask.finetuning import plan, results
+from unmask.finetuning.ask import LABEL, in_words
+from unmask.finetuning.batches import batches
+from unmask.finetuning.export import put
+from unmask.finetuning.job import Job, is_finished, of_cuts, prepare
+from unmask.finetuning.numbers import into_scale, out_of_scale, plain
+from unmask.finetuning.plan import RANDOM, Tuning
+from unmask.finetuning.predict import BATCH_TOKENS, FACTS, Answer, predict, say
+from unmask.finetuning.results import Scored
+from unmask.finetuning.score import score
+from unmask.finetuning.tasks import Kind, Task
+from unmask.heads.model import Model
+from unmask.hiding.collate import size
+from unmask.text.lines import EncodingErrors
+from unmask.training import loop, parallel
+from unmask.training.log import Log
+from unmask.training.loop import Run
+from unmask.training.recipe import AdamW, Precision, Recipe
+from unmask.training.schedule import Linear
+
+_CHECKPOINTS = 5
+"""So many checkpoints, at least, are written over a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A fine-tuned model, and how good it is."""
+
+    opened: Opened
+    task: Task
+    tuning: Tuning
+    """As it was asked for, and what was decided where nothing was."""
+    scored: tuple[Scored, ...]
+    """Every run."""
+    best: Scored
+    """The run whose model this is: the best on the dev file of those under study."""
+    notes: tuple[str, ...]
+    """What a user should be told."""
+    folder: Path | None = None
+
+    def predict(
+        self, texts: Sequence[str] | Sequence[Sequence[str]], *, batch_tokens: int = BATCH_TOKENS
+    ) -> list[Answer]:
+        """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
+        return predict(self.opened, texts, task=self.task, batch_tokens=batch_tokens)
+
+    def summary(self) -> list[str]:
+        """Say for each arm how good it is: the mean over seeds, and their standard deviation."""
+        return [
+            _summary(arm, [s for s in self.scored if s.arm == arm], self.task.metric)
+            for arm in dict.fromkeys(s.arm for s in self.scored)
+        ]
+
+
+def _summary(arm: str, scored: Sequence[Scored], metric: str) -> str:
+    def over(values: Sequence[float]) -> str:
+        spread = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
+        return f"{np.mean(values):.4f}{spread}"
+
+    parts = [f"dev {over([s.dev[metric] for s in scored])}"]
+    if all(s.test for s in scored):
+        parts.append(f"test {over([s.test[metric] for s in scored])}")
+    seeds = f" ({len(scored)} seeds)" if len(scored) > 1 else ""
+    return f"{arm}: {metric} {', '.join(parts)}{seeds}"
+
+
+def finetune(
+    base: str | Path | Opened,
+    *,
+    task: Kind,
+    train: str | Path,
+    dev: str | Path | None = None,
+    test: str | Path | None = None,
+    out: str | Path | None = None,
+    text: str | Sequence[str] = (),
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    encoding_errors: EncodingErrors = "strict",
+    initialize: Literal["pretrained", "random"] = "pretrained",
+    baseline: bool = False,
+    tokenizer: str | Path | None = None,
+    tune: Literal["full", "frozen"] = "full",
+    metric: str | None = None,
+    epochs: float | None = None,
+    batch: int | None = None,
+    rate: float | None = None,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    dropout: float | None = None,
+    length: int | None = None,
+    name: str | None = None,
+    evaluate_every: int | None = None,
+    seed: int = 0,
+    seeds: int = 1,
+    precision: Precision = "auto",
+    device: str = "auto",
+    resume: bool = False,
+    terminal: TextIO | None = sys.stderr,
+) -> Tuned:
+    """Fine-tune a model on a labelled file. What is left open is decided; see `plan.Tuning`.
+
+    Args:
+        base: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model that is
+            open, or a name of the catalogue (its weights are then drawn at random).
+        task: classify, pairs, regress or tag.
+        train: a .tsv, .csv, .jsonl or .parquet file; to tag also .conllu and .conll.
+        dev: by which the best state is chosen. None: a tenth of the training file.
+        test: scored once, at the end.
+        out: a folder for the run. None: nothing is written.
+        text: the column of text; of pairs, two columns.
+        label: the column of labels, numbers or tags.
+        columns: names of all columns, for files without a header.
+        encoding_errors: what becomes of bytes that are no UTF-8: an error, or U+FFFD.
+        initialize: "random" draws the weights of `base` anew.
+        baseline: also tune a randomly initialized network, and compare.
+        tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        tune: "frozen" learns the head alone.
+        metric: by which the best state is chosen; see `unmask.finetuning.metrics`.
+        epochs: passes over the training file.
+        batch: texts a step.
+        rate: peak learning rate.
+        warmup: share of the steps in which the rate rises to its peak; then it falls to zero.
+        weight_decay: of matrices, a step at rate 1.
+        dropout: in place of the model's own.
+        length: tokens that are read of a text at most.
+        name: what an encoder-decoder reads before a text, for instance "sst2".
+        evaluate_every: steps. None: each epoch, or 1,000 if that has more.
+        seed: of the head's weights, the order of the data, and dropout.
+        seeds: so many runs, of consecutive seeds; the best model is kept, and all scores are.
+        precision: of the model's weights while training.
+        device: "auto", "cpu", "cuda", ...
+        resume: go on with the run in `out`.
+        terminal: where progress is shown. None: nowhere.
+
+    Raises:
+        FileNotFoundError: a file or model is missing.
+        ValueError: a file, a column or an option is not what it should be, or `out` holds a run
+            already.
+        KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
+    """
+    opened = base if isinstance(base, Opened) else None
+    tuning = Tuning(
+        base=opened.card.name if opened is not None else str(base),
+        task=task, train=str(train), dev=_name(dev), test=_name(test),
+        text=(text,) if isinstance(text, str) else tuple(text), label=label,
+        columns=tuple(columns), encoding_errors=encoding_errors, initialize=initialize,
+        baseline=baseline, tokenizer=_name(tokenizer), tune=tune, metric=metric, epochs=epochs,
+        batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay, dropout=dropout,
+        length=length, name=name, evaluate_every=evaluate_every, seed=seed, seeds=seeds,
+        precision=precision,
+    )  # fmt: skip
+    folder = None if out is None else Path(out)
+    return run(tuning, opened=opened, out=folder, resume=resume, device=device, terminal=terminal)
+
+
+def _name(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def run(
+    tuning: Tuning,
+    *,
+    opened: Opened | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    terminal: TextIO | None = sys.stderr,
+) -> Tuned:
+    """Fine-tune as a recipe says; `finetune` is the same with its fields as arguments.
+
+    Args:
+        tuning: the recipe.
+        opened: the model, in place of what `tuning.base` names.
+        out: a folder for the run. None: nothing is written.
+        resume: go on with the run in `out`.
+        device: "auto", "cpu", "cuda", ...
+        threads: None: as many as there are cores.
+        terminal: where progress is shown. None: nowhere.
+    """
+    if resume and out is None:
+        raise ValueError("a run can only be resumed in its folder: name it with out")
+    if out is not None:
+        _check_place(out, resume)
+    with parallel.join(device) as world, _place(out) as folder:
+        if world.size > 1:
+            raise ValueError(f"fine-tuning runs in one process, not in {world.size}")
+        n = parallel.use_threads(threads)
+        parallel.reuse_memory()
+        job = prepare(tuning, opened, folder, world, n, terminal)
+        job = replace(job, kept=out is not None, peak=_peak(job))
+        folder.mkdir(parents=True, exist_ok=True)
+        with checkpoints.claim(folder):
+            sweep(folder)
+            return _finished(job) if is_finished(job) else _all(job)
+
+
+def _peak(job: Job) -> float:
+    """Measure the machine, unless the job is over sooner than that."""
+    if plan.steps(job.tuning, len(job.examples)) * len(job.runs) < 200:
+        return 0.0
+    precision = parallel.pick_precision(job.tuning.precision, job.world.device)
+    return parallel.matmul_peak(parallel.dtype_of(precision), job.world.device)
+
+
+def _check_place(out: Path, resume: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: is a file; a run needs a folder")
+    there = out.is_dir() and any(not p.name.startswith(".") for p in out.iterdir())
+    if there and not (out / FACTS).is_file():
+        raise ValueError(f"{out}: holds files, but not a run; name a new folder")
+    if there and not resume:
+        raise ValueError(f"{out}: holds a run already; resume it, or name a new folder")
+
+
+@contextmanager
+def _place(out: Path | None) -> Generator[Path, None, None]:
+    """Give the folder of the run; where none is asked for, one that vanishes."""
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """The best state of a run so far."""
+
+    step: int
+    scores: Mapping[str, float]
+    tensors: Mapping[str, Tensor]
+
+
+def _all(job: Job) -> Tuned:
+    """Make all runs that are left, and write what came out."""
+    for note in job.notes:
+        job.say(note)
+    scored: list[Scored] = []
+    best: tuple[Scored, dict[str, Tensor]] | None = None
+    for arm, seed in job.runs:
+        if len(job.runs) > 1:
+            job.say(f"{arm}, seed {seed}")
+        model, state = _one(job, arm, seed)
+        one = _scored(job, arm, seed, model, state)
+        scored.append(one)
+        first = arm == job.runs[0][0]
+        if first and (best is None or job.task.better(one.dev, best[0].dev)):
+            best = one, {name: x.cpu().clone() for name, x in model.weights().items()}
+    assert best is not None
+    opened = _opened(job, best[1])
+    said = say(plain(job.asked), opened.model, job.dev)
+    report = results.comparison(
+        scored, plain(job.asked), Path(job.tuning.train).name, job.data.train, job.data.dev, said
+    )
+    notes = [*job.notes, *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev")]
+    tuned = Tuned(
+        opened=opened, task=job.task, tuning=job.tuning, scored=tuple(scored), best=best[0],
+        notes=tuple(notes), folder=job.folder if job.kept else None,
+    )  # fmt: skip
+    if job.kept:
+        _write(job, tuned, report)
+    for line in tuned.summary():
+        job.say(line)
+    return tuned
+
+
+def _one(job: Job, arm: str, seed: int) -> tuple[Model, _State]:
+    """Make one run, or go on with it; return its model, in its best state and in float32."""
+    folder = job.place(arm, seed)
+    folder.mkdir(exist_ok=True)
+    trained = arm != RANDOM
+    model = job.begun.model(seed, trained=trained)
+    asked = job.asked
+    if trained and f"heads.{LABEL}.out.weight" in job.begun.tensors:
+        into_scale(model, asked)
+    if job.tuning.tune == "frozen":
+        model.backbone.requires_grad_(False)
+    checkpoint, damaged = checkpoints.newest(folder)
+    for line in (*damaged, *checkpoints.rewind(folder, checkpoint)):
+        job.say(line)
+    if checkpoint is not None and checkpoint.progress["done"]:
+        model.to(job.world.device)
+        state = _best_of(checkpoint)
+    else:
+        state = _train(job, model, seed, folder, checkpoint)
+    assert state is not None
+    model.load_state_dict(dict(state.tensors), strict=False)
+    model.requires_grad_(True).eval()
+    out_of_scale(model, asked)
+    return model, state
+
+
+def _train(
+    job: Job, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None
+) -> _State:
+    run = _start(job, model, seed)
+    best = None
+    if checkpoint is not None:
+        loop.restore(run, checkpoint)
+        best = _best_of(checkpoint)
+        job.say(f"going on after step {run.progress.step:,}")
+    best = _steps(job, run, folder, best)
+    loop.finish(run)
+    return best
+
+
+def _start(job: Job, model: Model, seed: int) -> Run:
+    t = job.tuning
+    assert t.batch is not None
+    assert t.rate is not None
+    assert t.evaluate_every is not None
+    n = plan.steps(t, len(job.examples))
+    every = -(-max(t.evaluate_every, n // _CHECKPOINTS) // t.evaluate_every) * t.evaluate_every
+    recipe = Recipe(
+        model=job.begun.card.name,
+        steps=n,
+        optimizer=AdamW(betas=(0.9, 0.999), weight_decay=t.weight_decay),
+        rate=t.rate,
+        schedule=Linear(t.warmup),
+        clip=t.clip,
+        precision=t.precision,
+        seed=seed,
+        log_every=t.log_every,
+        evaluate_every=t.evaluate_every,
+        checkpoint_every=every,
+    )
+    data = batches(job.examples, job.asked.special, t.batch, t.micro_tokens, seed)
+    return loop.start(recipe, model, data, world=job.world)
+
+
+def _steps(job: Job, run: Run, folder: Path, best: _State | None) -> _State:
+    """Take the steps that are left, evaluate, save; return the best state."""
+    recipe = run.recipe
+    with (
+        Log(
+            folder,
+            flops=_flops(job),
+            peak=job.peak,
+            memory=lambda: parallel.memory_bytes(job.world.device),
+            terminal=job.terminal,
+        ) as log,
+        loop.stopping() as stop,
+    ):
+        for report in loop.train(run):
+            log(report)
+            last = report.step == recipe.steps
+            if last or report.step % recipe.evaluate_every == 0:
+                best = _evaluated(job, run, log, best)
+            if job.kept and not last and (stop.asked or report.step % recipe.checkpoint_every == 0):
+                _save(run, folder, best)
+            if stop.asked and not last:
+                kept = "; go on with it by resuming" if job.kept else ""
+                log.say(f"stopped after step {report.step:,}{kept}")
+                raise KeyboardInterrupt
+    assert best is not None
+    if job.kept:
+        _save(run, folder, best, done=True)
+    return best
+
+
+def _flops(job: Job) -> float:
+    """Count a training step's FLOPs a token, in texts of the mean length."""
+    with torch.device("meta"):
+        model = job.begun.card.build()
+    length = round(float(np.mean([size(e) for e in job.examples])))
+    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.examples]))
+    return model.flops(max(length, 1), asked)
+
+
+def _evaluated(job: Job, run: Run, log: Log, best: _State | None) -> _State:
+    """Score the model on the dev file, and keep it if it is the best so far."""
+    assert isinstance(run.model, Model)
+    step = run.progress.step
+    scores = score(job.asked, run.model, job.data.dev, job.dev)
+    log.evaluation(step, scores)
+    if best is not None and not job.task.better(scores, best.scores):
+        return best
+    tensors = {name: x.detach().cpu().clone() for name, x in loop.model_tensors(run).items()}
+    return _State(step=step, scores=scores, tensors=tensors)
+
+
+def _save(run: Run, folder: Path, best: _State | None, *, done: bool = False) -> None:
+    """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
+    progress = to_dict(run.progress) | {
+        "seed": run.recipe.seed,
+        "precision": run.recipe.precision,
+        "optimizer": type(run.recipe.optimizer).__name__,
+        "versions": loop.versions(),
+        "done": done,
+        "best": None if best is None else {"step": best.step, "scores": dict(best.scores)},
+    }
+    tensors = {"best": {} if best is None else best.tensors}
+    if not done:
+        tensors |= {"model": loop.model_tensors(run), "optimizer": run.optimizer.tensors()}
+    keep = 1 if done else run.recipe.keep
+    checkpoints.save(folder, run.progress.step, tensors, progress, keep=keep)
+
+
+def _best_of(checkpoint: Checkpoint) -> _State | None:
+    said = checkpoint.progress["best"]
+    if said is None:
+        return None
+    return _State(step=said["step"], scores=said["scores"], tensors=checkpoint.tensors("best"))
+
+
+def _scored(job: Job, arm: str, seed: int, model: Model, state: _State) -> Scored:
+    """Score the best state of a run as it will be used, in float32."""
+    asked = plain(job.asked)
+    dev = score(asked, model, job.data.dev, job.dev)
+    test = score(asked, model, job.data.test, job.test) if job.test else {}
+    return Scored(arm=arm, seed=seed, step=state.step, dev=dev, test=test)
+
+
+def _opened(job: Job, weights: Mapping[str, Tensor]) -> Opened:
+    model = job.begun.model(job.tuning.seed, trained=False)
+    model.load_state_dict(dict(weights), strict=False)
+    named = in_words(job.begun.card)
+    return Opened(
+        card=job.begun.card,
+        model=model.eval().to(job.world.device),
+        tokenizer=job.begun.tokenizer,
+        labels=() if named else job.task.labels or (job.task.columns.label,),
+        missing=(),
+        extra=(),
+    )
+
+
+def _write(job: Job, tuned: Tuned, report: Mapping[str, Any]) -> None:
+    """Write the model into the run's folder, and say at the very end that the run is finished."""
+    folder = job.folder
+    write_whole(folder / "results.json", results.as_json(report))
+    if job.place(tuned.best.arm, tuned.best.seed) != folder:
+        for name in checkpoints.LOGS:
+            source = job.place(tuned.best.arm, tuned.best.seed) / name
+            write_whole(folder / name, source.read_bytes())
+    put(folder, tuned.opened, tuned.task, _figures(tuned))
+    said = {
+        "finished": True,
+        "scored": to_dict(tuned.scored),
+        "best": to_dict(tuned.best),
+        "notes": list(tuned.notes),
+    }
+    write_whole(folder / FACTS, results.as_json(dict(job.facts) | said))
+    _tidy(job)
+
+
+def _tidy(job: Job) -> None:
+    """Remove the checkpoints of a run that is finished."""
+    for arm, seed in job.runs:
+        shutil.rmtree(job.place(arm, seed) / "checkpoints", ignore_errors=True)
+
+
+def _figures(tuned: Tuned) -> list[str]:
+    """Say in a few lines how the model was made, and how good it is."""
+    t = tuned.tuning
+    return [
+        f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {t.batch} texts a step, "
+        f"at rate {t.rate:g}",
+        *tuned.summary(),
+    ]
+
+
+def _finished(job: Job) -> Tuned:
+    """Return what a finished run left in its folder."""
+    _tidy(job)
+    facts = json.loads((job.folder / FACTS).read_text(encoding="utf-8"))
+    opened = open_folder(job.folder)
+    if in_words(opened.card):
+        opened = replace(opened, labels=())
+    return Tuned(
+        opened=replace(opened, model=opened.model.to(job.world.device)),
+        task=job.task,
+        tuning=job.tuning,
+        scored=tuple(from_dict(Scored, one, "scored") for one in facts["scored"]),
+        best=from_dict(Scored, facts["best"], "best"),
+        notes=tuple(facts["notes"]),
+        folder=job.folder,
+    )

@@ -1,0 +1,224 @@
+"""Fill in what is hidden: [MASK] in an encoder's text, a span in an encoder-decoder's."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unmask.generation.decode import Decoding, generate
+from unmask.generation.reading import at_rest, by_length, padded
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+from unmask.published.card import longest
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import sentinels
+
+BLANK = "[MASK]"
+"""What marks a hidden place in a text, for every model; a tokenizer's own marks do too."""
+SPAN = 12
+"""Tokens that an encoder-decoder says at most, times the number of blanks."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to fill a blank."""
+
+    text: str
+    """What continues a word in BERT's way keeps its ##."""
+    probability: float | None
+    """None where a whole span is said, token by token."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text whose blanks are filled."""
+
+    text: str
+    """With the likeliest candidate in each blank; all else is as it was written."""
+    blanks: tuple[tuple[Candidate, ...], ...]
+    """For each blank its candidates, the likeliest first."""
+
+
+def fill(
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    top_k: int = 5,
+    batch_tokens: int = 4096,
+) -> list[Filled]:
+    """Say what may stand at each blank of each text.
+
+    Blanks are written [MASK], as the tokenizer's own mask, or, for T5, as <extra_id_0> and so on.
+    An encoder says one token for each blank, and its probability; several blanks are filled each on
+    its own, as if the others stayed hidden. A special token is said where the model finds it
+    likely. An encoder-decoder says one candidate for each blank, of any number of tokens.
+
+    Args:
+        model: an encoder with a head that names tokens, or an encoder-decoder.
+        tokenizer: the model's own.
+        texts: in any order; what is said of one does not depend on the others.
+        top_k: candidates for each blank of an encoder.
+        batch_tokens: read at once.
+
+    Raises:
+        ValueError: a text has no blank, or more tokens than the model has positions, or the model
+            fills none.
+    """
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    encoder_decoder = isinstance(model.backbone, EncoderDecoder)
+    if model.stack.causal and not encoder_decoder:
+        raise ValueError("this model only reads forward and does not fill blanks; use `generate`")
+    cut = [_cut(text, tokenizer) for text in texts]
+    for i, pieces in enumerate(cut, 1):
+        if len(pieces) < 2:
+            shown = pieces[0] if len(pieces[0]) <= 80 else f"{pieces[0][:80]}..."
+            raise ValueError(f"text {i} has no blank: {shown!r}; write {BLANK} where one is")
+    if encoder_decoder:
+        return _spans(model, tokenizer, cut)
+    return _masks(model, tokenizer, cut, min(top_k, tokenizer.size), batch_tokens)
+
+
+def _cut(text: str, tokenizer: Tokenizer) -> list[str]:
+    """Cut a text at its blanks."""
+    frame = tokenizer.frame
+    marks = {BLANK, *sentinels(frame)} | ({frame.mask} if frame.mask is not None else set())
+    return re.split("|".join(re.escape(mark) for mark in sorted(marks)), text)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What an encoder says at one blank, the likeliest first."""
+
+    ids: Int[np.ndarray, "k"]
+    shares: Float[np.ndarray, "k"]
+
+
+def _masks(
+    model: Model,
+    tokenizer: Tokenizer,
+    cut: Sequence[Sequence[str]],
+    top_k: int,
+    batch_tokens: int,
+) -> list[Filled]:
+    special, mask = tokenizer.special, tokenizer.frame.mask
+    if mask is None or special.mask is None:
+        raise ValueError("the tokenizer has no mask token, so this model fills no blanks")
+    inner = tokenizer.encode_batch([mask.join(pieces) for pieces in cut], special=True)
+    framed = [np.array([*special.before, *t.ids, *special.after], np.int64) for t in inner]
+    _check_lengths(framed, longest(model.stack))
+    said: list[list[_Said]] = [[] for _ in cut]
+    with at_rest(model):
+        for rows in by_length([len(ids) for ids in framed], batch_tokens):
+            batch = padded([framed[i] for i in rows], special).to(model.device)
+            blank = batch.inputs == special.mask
+            scores = model.language.scores(model.hidden(batch)[blank]).float()
+            shares, best = scores[:, : tokenizer.size].softmax(-1).topk(top_k)
+            row_of = blank.nonzero()[:, 0].tolist()
+            for row, ids, some in zip(
+                row_of, best.cpu().numpy(), shares.cpu().numpy(), strict=True
+            ):
+                said[rows[row]].append(_Said(ids, some))
+    return [
+        Filled(
+            _filled(tokenizer, pieces, ids, some),
+            tuple(_candidates(tokenizer, one) for one in some),
+        )
+        for pieces, ids, some in zip(cut, framed, said, strict=True)
+    ]
+
+
+def _check_lengths(framed: Sequence[Int[np.ndarray, "_"]], most: int | None) -> None:
+    for i, ids in enumerate(framed, 1):
+        if most is not None and len(ids) > most:
+            raise ValueError(
+                f"text {i} has {len(ids):,} tokens, special ones included, but the model only "
+                f"{most:,} positions: give the sentences around the blank"
+            )
+
+
+def _candidates(tokenizer: Tokenizer, said: _Said) -> tuple[Candidate, ...]:
+    pieces = tokenizer.pieces(said.ids)
+    return tuple(
+        Candidate(piece.strip() or piece, float(share))
+        for piece, share in zip(pieces, said.shares, strict=True)
+    )
+
+
+def _filled(
+    tokenizer: Tokenizer,
+    pieces: Sequence[str],
+    framed: Int[np.ndarray, "t"],
+    said: Sequence[_Said],
+) -> str:
+    """Put the likeliest token into each blank."""
+    ids, text = framed.copy(), pieces[0]
+    blanks = np.flatnonzero(framed == tokenizer.special.mask)
+    for at, one, piece in zip(blanks, said, pieces[1:], strict=True):
+        ids[at] = one.ids[0]
+        text = _with(tokenizer, text, ids[:at], int(ids[at])) + piece
+    return text
+
+
+def _with(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"], token: int) -> str:
+    """Add a token to a text, with a space or without as the tokenizer reads it.
+
+    Args:
+        tokenizer: which knows what begins a word.
+        text: so far, as it was written.
+        before: its tokens.
+        token: that follows.
+    """
+    if token in tokenizer.special.ids:
+        return text + tokenizer.pieces([token])[0]
+    old, new = tokenizer.decode(before), tokenizer.decode([*before, token])
+    said = new[len(old) :] if new.startswith(old) else f" {tokenizer.decode([token])}"
+    if said[:1].isspace():  # it begins a word
+        parted = text[-1:].isalnum() and said.lstrip()[:1].isalnum()
+        return text + " " * parted + said.lstrip()
+    if not old or old[-1].isspace():
+        return text + said
+    return text.rstrip() + said
+
+
+def _spans(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> list[Filled]:
+    """Let an encoder-decoder say each hidden span after its sentinel, as it was trained to (T5)."""
+    special, names = tokenizer.special, sentinels(tokenizer.frame)
+    for i, pieces in enumerate(cut, 1):
+        if len(pieces) - 1 > len(names):
+            raise ValueError(
+                f"text {i} has {len(pieces) - 1} blanks, but the tokenizer only {len(names)} "
+                "sentinels to tell them apart"
+            )
+    hidden = [
+        "".join(f"{name}{piece}" for name, piece in zip(("", *names), pieces, strict=False))
+        for pieces in cut
+    ]
+    sources = tokenizer.encode_batch(hidden, special=True)
+    most = [SPAN * (len(pieces) - 1) for pieces in cut]
+    said = generate(
+        model,
+        [[*source.ids.tolist(), *special.after] for source in sources],
+        special,
+        Decoding(new_tokens=max(most, default=1)),
+    )
+    return [
+        _put(tokenizer, pieces, ids[:n]) for pieces, ids, n in zip(cut, said, most, strict=True)
+    ]
+
+
+def _put(tokenizer: Tokenizer, pieces: Sequence[str], said: Sequence[int]) -> Filled:
+    """Cut what was said at the sentinels, and put each span into its blank."""
+    number = {sentinel: i for i, sentinel in enumerate(tokenizer.special.sentinels)}
+    spans: list[list[int]] = [[] for _ in pieces[1:]]
+    blank = len(spans)  # what stands before the first sentinel belongs to none
+    for token in said:
+        blank = number.get(token, blank)
+        if token not in number and blank < len(spans):
+            spans[blank].append(token)
+    words = [tokenizer.decode(span).strip() for span in spans]
+    text = pieces[0] + "".join(w + p for w, p in zip(words, pieces[1:], strict=True))
+    return Filled(text, tuple((Candidate(word, None),) for word in words))

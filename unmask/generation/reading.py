@@ -1,0 +1,117 @@
+"""Texts as a model reads them: framed, in groups of like length, the model at rest."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import nn
+
+from unmask.batch import Batch, Example, Visibility
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad
+from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.published.card import longest
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import Special
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Some texts that go through the model together."""
+
+    texts: tuple[int, ...]
+    """Which ones: row r of the batch is text `texts[r]`."""
+    lengths: tuple[int, ...]
+    """Their tokens, special ones included, padding apart."""
+    batch: Batch
+    """`last` is the last token of each text."""
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Generator[None]:
+    """Switch dropout and gradients off, and leave the model in the mode in which it was."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def reader(model: Model) -> Transformer:
+    """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
+    backbone = model.backbone
+    return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Group texts of like length, longest first.
+
+    Padded to its longest text, a group has at most `batch_tokens` tokens, unless it is one text.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= batch_tokens:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def framed(
+    tokenizer: Tokenizer, texts: Sequence[str], most: int | None
+) -> list[Int[np.ndarray, "_"]]:
+    """Put special tokens around each text; of one that is longer than `most`, its end is cut.
+
+    Where there is nothing to read at all, the start token is read.
+
+    Raises:
+        ValueError: the special tokens alone are more than `most`.
+    """
+    special = tokenizer.special
+    around = len(special.before) + len(special.after)
+    if most is not None and around > most:
+        raise ValueError(f"{around} special tokens do not fit the model's {most} positions")
+    room = None if most is None else most - around
+    return [
+        np.array(
+            [*special.before, *tokens.ids[:room].tolist(), *special.after] or [special.start],
+            np.int64,
+        )
+        for tokens in tokenizer.encode_batch(texts)
+    ]
+
+
+def padded(texts: Sequence[Int[np.ndarray, "_"]], special: Special) -> Batch:
+    """Lay each text in a row of its own; nothing is asked."""
+    batch = pad([Example(inputs=ids, targets=ids) for ids in texts], special)
+    return replace(batch, targets=None, asked=None)
+
+
+def groups(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[str], batch_tokens: int
+) -> Iterator[Group]:
+    """Frame texts, cut to the model's positions, and put those of like length together.
+
+    An encoder-decoder reads them as its source; its decoder has read the start token.
+    """
+    special = tokenizer.special
+    read = framed(tokenizer, texts, longest(reader(model).a))
+    for rows in by_length([len(ids) for ids in read], batch_tokens):
+        lengths = [len(read[i]) for i in rows]
+        batch = padded([read[i] for i in rows], special)
+        if isinstance(model.backbone, EncoderDecoder):
+            batch = Batch(
+                inputs=torch.full((len(rows), 1), special.start),
+                visibility=Visibility(causal=True),
+                source=batch.inputs,
+                source_visibility=batch.visibility,
+            )
+        elif model.stack.causal:
+            batch = replace(batch, visibility=replace(batch.visibility, causal=True))
+        batch = replace(batch, last=torch.tensor(lengths) - 1)
+        yield Group(texts=tuple(rows), lengths=tuple(lengths), batch=batch.to(model.device))
