@@ -1,6 +1,7 @@
-"""Unmask: pretrain once, fine-tune many times. Every family of pretrained language model, from one small core.
+"""Unmask: pretrain once, fine-tune many times.
 
-Nothing heavy is imported until it is used: `import unmask` does not import torch.
+Every family of pretrained language model, from one small core. Nothing heavy is imported until it
+is used: `import unmask` does not import torch.
 """
 
 from importlib import import_module
@@ -10,25 +11,41 @@ if TYPE_CHECKING:
     from unmask.finetuning.tune import finetune
     from unmask.generation.decode import Decoding
     from unmask.published.catalogue import MODELS
+    from unmask.serving.describe import describe
     from unmask.serving.hide import hidden
     from unmask.serving.pipeline import Pipeline, load
     from unmask.serving.prepare import prepare
     from unmask.serving.pretrain import pretrain
+    from unmask.serving.report import write_report
     from unmask.training.recipe import Recipe
 
 __version__ = "0.1.0"
-__all__ = ["MODELS", "Decoding", "Pipeline", "Recipe", "finetune", "hidden", "load", "prepare", "pretrain"]
+__all__ = [
+    "MODELS",
+    "Decoding",
+    "Pipeline",
+    "Recipe",
+    "describe",
+    "finetune",
+    "hidden",
+    "load",
+    "prepare",
+    "pretrain",
+    "write_report",
+]
 
 _HOME = {
     "MODELS": "unmask.published.catalogue",
     "Decoding": "unmask.generation.decode",
     "Pipeline": "unmask.serving.pipeline",
     "Recipe": "unmask.training.recipe",
-    "finetune": "unmask.serving.finetune",
+    "describe": "unmask.serving.describe",
+    "finetune": "unmask.finetuning.tune",
     "hidden": "unmask.serving.hide",
     "load": "unmask.serving.pipeline",
     "prepare": "unmask.serving.prepare",
     "pretrain": "unmask.serving.pretrain",
+    "write_report": "unmask.serving.report",
 }
 
 

@@ -49,7 +49,12 @@ def test_odd_texts_are_learned_from_without_a_crash(family: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("train", "dev", "more", "message"),
     [
-        ("text\tlabel\na\tx\nb\tx\n", "text\tlabel\na\tx\n", {}, r"train\.tsv: only one label, 'x'"),
+        (
+            "text\tlabel\na\tx\nb\tx\n",
+            "text\tlabel\na\tx\n",
+            {},
+            r"train\.tsv: only one label, 'x'",
+        ),
         ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tz\n", {}, r"dev\.tsv:2: label 'z'"),
         ("text\tlabel\na\tx\nb\ty\n", "text\tclass\na\tx\n", {}, r"dev\.tsv: no column 'label'"),
         ("text\tlabel\na\tx\nb\n", "text\tlabel\na\tx\n", {}, r"train\.tsv:3: 1 field"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.training import log as logs
-from unmask.training.log import Log, Report, Speed, Sums, duration, line
+from unmask.training.log import Log, Report, Speed, Sums, duration, evaluated, line
 
 
 def report(step=1, steps=100, loss=5.0, since=None, **changes):
@@ -183,6 +183,30 @@ def test_the_live_line_says_what_one_wants_to_know():
 def test_parts_are_named_where_there_is_room():
     sums = Sums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
     assert "loss  3.000 = a 1.000 + b 2.000  " in line(report(sums=sums), Speed(), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (81, " 50/100  loss  5.700   25.0% right       20 tokens/s   54% of peak     0:25 left"),
+        (79, " 50/100  loss  5.700   25.0% right       20 tokens/s     0:25 left"),
+        (50, " 50/100  loss  5.700   25.0% right     0:25 left"),
+        (34, " 50/100  loss  5.700     0:25 left"),
+        (20, " 50/100  loss  5.700"),
+    ],
+)
+def test_a_narrow_terminal_sees_first_where_the_run_is_and_when_it_ends(width, text):
+    said = report(50)
+    assert line(said, Speed().then(said), 0.54, width) == text
+
+
+def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
+    found = {"loss": 2.5, "masked_loss": 2.0, "masked_accuracy": 0.25, "masked_asked": 8}
+    found |= {"next_sentence_loss": 0.5, "next_sentence_asked": 2}
+    assert evaluated(found) == "masked loss 2.000, 25.0% right; next sentence loss 0.500"
+    assert evaluated({"accuracy": 0.5, "macro_f1": 1 / 3, "loss": 2.0}) == (
+        "accuracy 0.5; macro f1 0.3333; loss 2"
+    )
 
 
 def test_numbers_stay_in_their_columns():

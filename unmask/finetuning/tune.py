@@ -285,8 +285,6 @@ def _all(job: Job) -> Tuned:
     )  # fmt: skip
     if job.kept:
         _write(job, tuned, report)
-    for line in tuned.summary():
-        job.say(line)
     return tuned
 
 

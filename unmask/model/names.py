@@ -224,9 +224,7 @@ def refuse(theirs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     """
     for key, value in fixed.items():
         if theirs.get(key, value) != value:
-            raise ValueError(
-                f"{key} = {theirs[key]!r} is not supported, only {value!r}"
-            )
+            raise ValueError(f"{key} = {theirs[key]!r} is not supported, only {value!r}")
 
 
 def need(theirs: Mapping[str, Any], key: str) -> Any:

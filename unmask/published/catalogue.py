@@ -26,10 +26,14 @@ def published(name: str) -> Published:
     """
     name = ALIASES.get(name, name)
     if name not in MODELS:
-        near = difflib.get_close_matches(name, [*MODELS, *ALIASES], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown model {name!r}{hint} (`unmask models` lists all)")
+        raise ValueError(f"unknown model {name!r}{nearest(name)}")
     return MODELS[name]
+
+
+def nearest(name: str) -> str:
+    """Say which card may have been meant, and where all are listed, after a message."""
+    near = difflib.get_close_matches(name, [*MODELS, *ALIASES], 1)
+    return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 
 
 def family(model_type: str) -> Published:

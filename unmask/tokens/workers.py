@@ -107,7 +107,8 @@ def ended(text: Tokens, special: Special) -> Tokens:
     if special.end is None or special.end in special.after or not len(text):
         return text
     return Tokens(
-        np.concatenate((text.ids, [special.end])), np.concatenate((text.marks, [0])).astype(np.uint8)
+        np.concatenate((text.ids, [special.end])),
+        np.concatenate((text.marks, [0])).astype(np.uint8),
     )
 
 

@@ -215,10 +215,7 @@ class Log:
         append(self._log, {"step": step, "evaluation": dict(result)})
         self._scalars(step, {"evaluation": result})
         if self._line is not None:
-            numbers = "  ".join(
-                f"{name.replace('_', ' ')} {value:.4g}" for name, value in result.items()
-            )
-            self._line.above(f"step {step}: {numbers}")
+            self._line.above(f"step {step}, held out: {evaluated(result)}")
 
     def say(self, text: str) -> None:
         """Show a line of text on the terminal, above the live line; no file gets it."""
@@ -306,11 +303,10 @@ class Line:
         if now < self._next and not last:
             return
         self._next = now + (_REDRAW if self._live else _PLAIN)
-        text = line(report, speed, share)
         if not self._live:
-            self._say(text)
+            self._say(line(report, speed, share))
             return
-        self._draw(text[: self._columns()])
+        self._draw(line(report, speed, share, self._columns()))
 
     def above(self, text: str) -> None:
         """Print a line that stays."""
@@ -341,25 +337,45 @@ class Line:
         return min(WIDTH, max(shutil.get_terminal_size((WIDTH + 1, 24)).columns - 1, 20))
 
 
-def line(report: Report, speed: Speed, share: float | None) -> str:
-    """Write a report in at most 100 columns.
+def line(report: Report, speed: Speed, share: float | None, width: int = WIDTH) -> str:
+    """Write a report in at most `width` columns.
 
-    Where the run is; the loss and its parts, with their names if there is room; right answers or
+    Where the run is; the loss and, if there is room, its parts with their names; right answers or
     perplexity; speed; time left. Numbers stay in their columns from line to line.
     """
     parts = report.parts
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
     plain = " + ".join(f"{value:.3f}" for value in parts.values())
     left = (report.steps - report.step) * speed.seconds_per_step
-    after = [_quality(report), f"{speed.tokens_per_second:7,.0f} tokens/s"]
-    after += [f"{share:4.0%} of peak"] if share is not None else []
-    after += [f"{duration(left):>7} left"]
-    after += [f"{report.skipped} skipped"] if report.skipped else []
+    fast = f"{speed.tokens_per_second:7,.0f} tokens/s"
+    peak = "" if share is None else f"{share:4.0%} of peak"
+    after = f"{duration(left):>7} left" + (f"  {report.skipped} skipped" if report.skipped else "")
     where = f"{report.step:>{len(str(report.steps))}}/{report.steps}"
-    loss = f"loss {report.loss:6.3f}"
+    loss, good = f"loss {report.loss:6.3f}", _quality(report)
     losses = [f"{loss} = {named}", f"{loss} = {plain}"] if len(parts) > 1 else []
-    lines = ["  ".join([where, shown, *filter(None, after)]) for shown in [*losses, loss]]
-    return next((text for text in lines if len(text) <= WIDTH), lines[-1][:WIDTH])
+    rows = [(where, shown, good, fast, peak, after) for shown in [*losses, loss]]
+    rows += [(where, loss, good, fast, after), (where, loss, good, after), (where, loss, after)]
+    lines = ["  ".join(filter(None, row)) for row in rows]
+    return next((text for text in lines if len(text) <= width), lines[-1][:width])
+
+
+def evaluated(result: Mapping[str, float]) -> str:
+    """Write what an evaluation found: each term's loss and right answers, or all numbers by name.
+
+    How many places were asked is left out.
+    """
+    terms = [name.removesuffix("_loss") for name in result if name.endswith("_loss")]
+    said: list[str] = []
+    for term in terms:
+        right = result.get(f"{term}_accuracy")
+        told = "" if right is None else f", {right:.1%} right"
+        said.append(f"{term.replace('_', ' ')} loss {result[f'{term}_loss']:.3f}{told}")
+    shown = {f"{term}_{what}" for term in terms for what in ("loss", "accuracy", "asked")}
+    rest = {name: value for name, value in result.items() if name not in shown}
+    if terms:
+        rest.pop("loss", None)  # their sum
+    said += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in rest.items()]
+    return "; ".join(said)
 
 
 def _quality(report: Report) -> str:

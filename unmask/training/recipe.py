@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from unmask.config import from_dict, to_dict
 from unmask.hiding.objectives import Objective
-from unmask.training.schedule import WSD, Linear, Schedule, count
+from unmask.training.schedule import WSD, Linear, Schedule
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -166,12 +166,15 @@ class Recipe:
             raise ValueError(
                 f"micro_tokens must be at least length, {self.length}, got {self.micro_tokens}"
             )
-        needed = count(self.schedule.warmup, self.steps)
+        spans = [self.schedule.warmup]
         if isinstance(self.schedule, WSD):
-            needed += count(self.schedule.decay, self.steps)
+            spans.append(self.schedule.decay)
+        # Not rounded up: shares of a very short run may overlap by a step.
+        needed = sum(s if isinstance(s, int) else s * self.steps for s in spans)
         if needed > self.steps:
             raise ValueError(
-                f"schedule: warm-up and decay take {needed} steps, but steps is {self.steps}; "
+                f"schedule: warm-up and decay take {math.ceil(needed)} steps, but steps is "
+                f"{self.steps}; "
                 "a share such as 0.06 fits every run"
             )
 

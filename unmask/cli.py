@@ -1,0 +1,968 @@
+"""The command line: a thin layer over the functions of `import unmask`.
+
+Nothing heavy is imported before it is needed.
+"""
+
+import errno
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from unmask.evaluation.likelihood import Evaluation
+    from unmask.serving.pipeline import Pipeline
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+# Where it stands differs between versions of typer, but not that this one is made from it.
+_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
+
+_USERS = frozenset(
+    (
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EFBIG,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMFILE,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EPERM,
+        errno.EROFS,
+        getattr(errno, "EDQUOT", errno.ENOSPC),
+    )
+)
+"""What the system answers that a user can do something about."""
+
+TOGETHER = 256
+"""Texts that are answered together; the answers are printed before the next are read."""
+
+app = typer.Typer(
+    name="unmask",
+    help="Pretrain once, fine-tune many times: every family of pretrained language model, on your "
+    "own text.",
+    epilog="Exit status: 0 done; 2 a mistake of yours, told in one line; 1 anything else.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+
+
+def _option(*names: str, help: str, metavar: str | None = None, default: str | bool = True) -> Any:
+    """Declare an option; `default` is what is said of it where it is not a value."""
+    return typer.Option(*names, help=help, metavar=metavar, show_default=default)
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A run's folder, a folder in the Hugging Face layout, hf:owner/name, or the name of a "
+        "card whose weights were published.",
+    ),
+]
+Card = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A card's name (unmask models), or a model's folder."),
+]
+Data = Annotated[
+    list[str] | None,
+    _option(
+        "--data",
+        metavar="PATH",
+        help="A file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder, a "
+        "quoted pattern or hf:owner/name; may be given again.",
+    ),
+]
+MoreData = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="More data: what a shell makes of --data *.txt."),
+]
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Texts. None: --input, or a line each of stdin."),
+]
+Input = Annotated[
+    Path | None,
+    _option("--input", metavar="FILE", help="A text a line, or records as for --data."),
+]
+Column = Annotated[
+    str | None,
+    _option(
+        "--text", metavar="COLUMN", help="Which column of records is the text.", default="text"
+    ),
+]
+Document = Annotated[
+    Literal["blank", "line", "file"],
+    _option("--document", help="What in .txt is a document: what blank lines part, a line..."),
+]
+Encoding = Annotated[
+    Literal["strict", "replace"],
+    _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
+]
+Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+Folder = Annotated[
+    str | None,
+    _option("--tokenizer", metavar="FOLDER", help="A tokenizer to use instead of learning one."),
+]
+Seed = Annotated[int, _option("--seed", metavar="N", help="Of everything that is drawn.")]
+Resume = Annotated[bool, _option("--resume", help="Go on with the run in --out.")]
+Quiet = Annotated[bool, _option("--quiet", help="Show no progress.")]
+Json = Annotated[bool, _option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """Run the command line as a program."""
+    raise SystemExit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit status; what is a bug of ours is raised.
+
+    0: done. 2: a mistake of the user's, told in one line on standard error. 1: anything else.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name of a file may be no UTF-8
+            cast("Any", stream).reconfigure(errors="backslashreplace")
+    command = typer.main.get_command(app)
+    try:
+        with _warnings(), command.make_context("unmask", list(arguments or ["--help"])) as context:
+            command.invoke(context)
+            if cast("Any", sys.stdout) is not None:
+                sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:  # whoever reads our output has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except (
+        _UsageError,
+        ValueError,
+        OSError,
+        ImportError,
+        FloatingPointError,
+        KeyboardInterrupt,
+    ) as error:
+        told = None if "--traceback" in arguments[:1] else _told(error)
+        if told is None:
+            raise
+        line, status = told
+        print(_printable(line), file=sys.stderr)
+        return status
+    return 0
+
+
+def _told(error: BaseException) -> tuple[str, int] | None:
+    """Return the line that tells of an error, and the exit status; None of a bug."""
+    if isinstance(error, _UsageError):
+        return _usage(error), 2
+    if isinstance(error, KeyboardInterrupt | FloatingPointError):
+        return f"unmask: {str(error) or 'interrupted'}", 1
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.errno not in _USERS:
+            return None
+        where = "" if error.filename is None else f"{_place(os.fsdecode(error.filename))}: "
+        why = error.strerror or os.strerror(error.errno)
+        return f"unmask: {where}{why[:1].lower()}{why[1:]}", 2
+    return f"unmask: {error}", 2
+
+
+def _place(path: str) -> str:
+    """Name a path, or the folder of one that is being written and yet without its name."""
+    while any(p.startswith(".") and p.endswith(".part") for p in Path(path).parts):
+        path = os.path.dirname(path)
+    return path
+
+
+def _usage(error: Any) -> str:
+    """Say what is wrong with the words of a command."""
+    text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
+    path = "unmask" if error.ctx is None else error.ctx.command_path
+    return f"{path}: {text[:1].lower()}{text[1:]}; see {path} --help"
+
+
+def _printable(line: str) -> str:
+    """Keep a message on one line, whatever the names in it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+@contextmanager
+def _warnings() -> Generator[None]:
+    """Show each warning of the library once, in a line."""
+    seen: set[str] = set()
+
+    def new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return not (text in seen or seen.add(text))
+
+    handler, logger = logging.StreamHandler(), logging.getLogger("unmask")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.addFilter(new)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _print(data: Mapping[str, Any] | Sequence[Any]) -> None:
+    print(json.dumps(data, ensure_ascii=False, default=str))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import unmask
+
+        print(unmask.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    traceback: Annotated[
+        bool, _option("--traceback", help="Show where in the code an error comes from.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take what stands before the command; `run` has looked at it already."""
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, _option("--out", metavar="FOLDER", help="What an earlier call left there is kept.")
+    ] = Path("demo-run"),
+    minutes: Annotated[float, _option("--minutes", metavar="M", help="Of pretraining.")] = 4.0,
+    seeds: Annotated[
+        int, _option("--seeds", metavar="N", help="Of fine-tuning, from either kind of weights.")
+    ] = 5,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """See it work: pretrain, fine-tune, write a report, in 8 minutes."""
+    from unmask.serving.demo import demo as run
+
+    found = run(out, minutes=minutes, seeds=seeds, quiet=quiet or as_json)
+    if as_json:
+        facts = {
+            "folder": str(found.folder),
+            "masked_accuracy": found.masked_accuracy,
+            "bigram_accuracy": found.bigram_accuracy,
+            "arms": found.tuned.summary(),
+            "seconds": found.seconds,
+        }
+        _print(facts)
+
+
+@app.command()
+def models(
+    family: Annotated[
+        str | None, _option("--family", metavar="NAME", help="Only this one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the catalogue."""
+    from unmask.published.catalogue import MODELS
+    from unmask.serving.describe import card_facts, card_line
+
+    families = sorted({card.family for card in MODELS.values()})
+    if family is not None and family not in families:
+        raise ValueError(f"--family must be one of {', '.join(families)}, got {family!r}")
+    cards = [card for card in MODELS.values() if family in (None, card.family)]
+    if as_json:
+        _print([card_facts(card) for card in cards])
+        return
+    for card in cards:
+        print(card_line(card))
+
+
+@app.command()
+def show(model: Card, as_json: Json = False) -> None:
+    """Describe a model: paper, parts, parameters, FLOPs, memory."""
+    from unmask.serving.describe import describe, text
+
+    facts = describe(model)
+    _print(facts) if as_json else print("\n".join(text(facts)))
+
+
+@app.command()
+def hide(
+    model: Card,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Hidden from; - reads stdin.")],
+    seed: Annotated[int, _option("--seed", metavar="N", help="Another hides other places.")] = 0,
+    changes: Annotated[
+        list[str] | None,
+        _option("--set", metavar="KEY=VALUE", help="Of the objective: choose.rate=0.3."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a model would see of a text, and be asked."""
+    import unmask
+
+    given = "\n".join(_standard_input("strict")) if text == "-" else _text(text)
+    explanation = unmask.hidden(model, given, seed=seed, changes=changes or [])
+    if as_json:
+        print(explanation.to_json())
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(explanation.render(console.width), soft_wrap=True)
+
+
+@app.command()
+def prepare(
+    corpus: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, folders, quoted patterns, hf:owner/name."),
+    ],
+    out: Annotated[Path, _option("--out", metavar="FOLDER", help="A new one, or to go on in.")],
+    model: Annotated[
+        str, _option("--model", metavar="MODEL", help="Whose kind of tokenizer to learn.")
+    ] = "bert-mini",
+    tokenizer: Folder = None,
+    vocab_size: Annotated[
+        int | None, _option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
+    ] = None,
+    document: Document = "blank",
+    text: Column = None,
+    encoding_errors: Encoding = "strict",
+    workers: Annotated[int, _option("--workers", metavar="N", help="Processes that tokenize.")] = 1,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Tokenize a corpus once for many runs."""
+    import unmask
+
+    shards = unmask.prepare(
+        corpus,
+        out=out,
+        model=model,
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        document=document,
+        text=text,
+        encoding_errors=encoding_errors,
+        workers=workers,
+        quiet=quiet,
+    )
+    facts = {
+        "folder": str(out),
+        "tokens": shards.n_tokens,
+        "documents": shards.n_documents,
+        "bytes": shards.n_bytes,
+        "skipped": shards.n_skipped,
+        "vocab_size": shards.tokenizer.size,
+    }
+    if as_json:
+        _print(facts)
+        return
+    print(
+        f"{out}: {shards.n_tokens:,} tokens in {shards.n_documents:,} documents, "
+        f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes a token, "
+        f"{shards.tokenizer.size:,} kinds of tokens"
+    )
+
+
+@app.command()
+def pretrain(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="A card's name (unmask models), or a recipe file (.toml). Not needed with "
+            "--resume.",
+        ),
+    ] = None,
+    more: MoreData = None,
+    data: Data = None,
+    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
+        "runs/pretrained"
+    ),
+    steps: Annotated[
+        int | None, _option("--steps", metavar="N", help="Steps of the optimizer.")
+    ] = None,
+    tokens: Annotated[
+        int | None, _option("--tokens", metavar="N", help="Or: tokens to read, padding included.")
+    ] = None,
+    minutes: Annotated[
+        float | None, _option("--minutes", metavar="M", help="Or: minutes to train.")
+    ] = None,
+    begin: Annotated[
+        str | None,
+        _option("--from", metavar="MODEL", help="Weights to go on from: a folder, hf:owner/name."),
+    ] = None,
+    tokenizer: Folder = None,
+    vocab_size: Annotated[
+        int | None, _option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
+    ] = None,
+    length: Annotated[
+        int | None, _option("--length", metavar="N", help="Tokens that are read together.")
+    ] = None,
+    document: Annotated[
+        Literal["blank", "line", "file"] | None,
+        _option("--document", help="What in .txt is a document: what blank lines part, a line..."),
+    ] = None,
+    text: Column = None,
+    encoding_errors: Annotated[
+        Literal["strict", "replace"] | None,
+        _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
+    ] = None,
+    seed: Annotated[
+        int | None, _option("--seed", metavar="N", help="Of everything that is drawn.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, _option("--checkpoint-every", metavar="N", help="Steps.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        _option("--set", metavar="KEY=VALUE", help="Any other key of the recipe: rate=5e-4."),
+    ] = None,
+    resume: Resume = False,
+    workers: Annotated[
+        int, _option("--workers", metavar="N", help="Processes that make batches.")
+    ] = 0,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, _option("--threads", metavar="N", help="That compute.", default="all cores")
+    ] = None,
+    tensorboard: Annotated[
+        bool, _option("--tensorboard", help="Also write TensorBoard's files.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on your text, from scratch or from given weights.
+
+    Ctrl-C ends it after the step and keeps all; killed or not, --resume goes on to the same result.
+    """
+    import unmask
+
+    pipeline = unmask.pretrain(
+        model,
+        data=[*(data or ()), *(more or ())],
+        out=out,
+        steps=steps,
+        tokens=tokens,
+        minutes=minutes,
+        begin=begin,
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        length=length,
+        document=document,
+        text=text,
+        encoding_errors=encoding_errors,
+        seed=seed,
+        checkpoint_every=checkpoint_every,
+        changes=changes or [],
+        resume=resume,
+        workers=workers,
+        device=device,
+        threads=threads,
+        tensorboard=tensorboard,
+        quiet=quiet,
+    )
+    if as_json:
+        parameters = pipeline.model.parameter_count()
+        evaluation = _last_evaluation(out)
+        _print({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
+    else:
+        print(f"{out}: done; the report is {out / 'report.html'}")
+
+
+def _last_evaluation(out: Path) -> dict[str, Any]:
+    from unmask.serving.record import read_record
+
+    evaluation = read_record(out).evaluation
+    return {name: evaluation.last(name) for name in evaluation.columns}
+
+
+@app.command()
+def finetune(
+    model: Model,
+    task: Annotated[
+        Literal["classify", "pairs", "regress", "tag"], _option("--task", help="What is learned.")
+    ],
+    train: Annotated[
+        Path,
+        _option(
+            "--train",
+            metavar="FILE",
+            help="Labelled rows: .tsv, .csv, .jsonl, .parquet, .conllu, .conll.",
+        ),
+    ],
+    dev: Annotated[
+        Path | None,
+        _option(
+            "--dev", metavar="FILE", help="Chooses the best state.", default="a tenth of --train"
+        ),
+    ] = None,
+    test: Annotated[
+        Path | None, _option("--test", metavar="FILE", help="Scored once, at the end.")
+    ] = None,
+    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
+        "runs/finetuned"
+    ),
+    text: Annotated[
+        list[str] | None,
+        _option("--text", metavar="COLUMN", help="Of text; of pairs, given twice."),
+    ] = None,
+    label: Annotated[
+        str | None, _option("--label", metavar="COLUMN", help="Of labels, numbers or tags.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
+    ] = None,
+    tune: Annotated[
+        Literal["full", "frozen"], _option("--tune", help="All weights, or the head alone.")
+    ] = "full",
+    initialize: Annotated[
+        Literal["pretrained", "random"], _option("--initialize", help="Weights to begin with.")
+    ] = "pretrained",
+    baseline: Annotated[
+        bool, _option("--baseline", help="Also tune from random weights, and compare.")
+    ] = False,
+    metric: Annotated[
+        str | None, _option("--metric", metavar="NAME", help="Chooses the best state.")
+    ] = None,
+    epochs: Annotated[
+        float | None, _option("--epochs", metavar="N", help="Passes over the rows.")
+    ] = None,
+    batch: Annotated[int | None, _option("--batch", metavar="N", help="Rows a step.")] = None,
+    rate: Annotated[
+        float | None, _option("--rate", metavar="R", help="Peak learning rate.")
+    ] = None,
+    length: Annotated[
+        int | None, _option("--length", metavar="N", help="Tokens read of a row, at most.")
+    ] = None,
+    dropout: Annotated[
+        float | None, _option("--dropout", metavar="R", help="In place of the model's.")
+    ] = None,
+    seed: Seed = 0,
+    seeds: Annotated[
+        int, _option("--seeds", metavar="N", help="So many runs, with mean and spread.")
+    ] = 1,
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], _option("--precision", help="While training.")
+    ] = "auto",
+    tokenizer: Annotated[
+        Path | None,
+        _option(
+            "--tokenizer", metavar="FOLDER", help="For a card's name.", default="one is learned"
+        ),
+    ] = None,
+    encoding_errors: Encoding = "strict",
+    resume: Resume = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fine-tune a model on labelled rows.
+
+    MODEL may be the name of a card too: then all weights are drawn at random. What is left open is
+    decided from the rows and the model, and said.
+    """
+    import unmask
+
+    try:
+        tuned = unmask.finetune(
+            model,
+            task=task,
+            train=train,
+            dev=dev,
+            test=test,
+            out=out,
+            text=text or (),
+            label=label,
+            columns=columns.split(",") if columns else (),
+            tune=tune,
+            initialize=initialize,
+            baseline=baseline,
+            metric=metric,
+            epochs=epochs,
+            batch=batch,
+            rate=rate,
+            length=length,
+            dropout=dropout,
+            seed=seed,
+            seeds=seeds,
+            precision=precision,
+            tokenizer=tokenizer,
+            encoding_errors=encoding_errors,
+            resume=resume,
+            device=device,
+            terminal=None if quiet else sys.stderr,
+        )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
+    report = unmask.write_report(out)
+    if as_json:
+        runs = [
+            {"arm": s.arm, "seed": s.seed, "dev": dict(s.dev), "test": dict(s.test)}
+            for s in tuned.scored
+        ]
+        _print({"folder": str(out), "metric": tuned.task.metric, "runs": runs})
+        return
+    print("\n".join(tuned.summary()))
+    print(f"{out}: done; the report is {report}")
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    more: MoreData = None,
+    data: Data = None,
+    length: Annotated[
+        int | None, _option("--length", metavar="N", help="Tokens that are read together.")
+    ] = None,
+    seed: Annotated[int, _option("--seed", metavar="N", help="Of the hidden places.")] = 0,
+    document: Document = "blank",
+    text: Column = None,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score a model on held-out text, or on labelled rows.
+
+    One that was pretrained is asked what it was asked then; one that was fine-tuned labels the rows
+    of a file, whose columns are those of its training file.
+    """
+    sources = [*(data or ()), *(more or ())]
+    if not sources:
+        raise ValueError("no data: name held-out text, or labelled rows, with --data")
+    pipeline = _load(model, device)
+    if pipeline.labelled:
+        if len(sources) > 1:
+            raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
+        scores = pipeline.score(sources[0], encoding_errors=encoding_errors)
+        _print(scores) if as_json else print(
+            "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())
+        )
+        return
+    result = pipeline.evaluate(
+        sources,
+        length=length,
+        seed=seed,
+        document=document,
+        text=text,
+        encoding_errors=encoding_errors,
+    )
+    if as_json:
+        _print(vars(result))
+        return
+    print("\n".join(_scored(result)))
+
+
+def _scored(result: "Evaluation") -> Iterator[str]:
+    yield f"{result.documents:,} documents, {result.words:,} words, {result.tokens:,} tokens"
+    for name, loss in result.loss.items():
+        line = f"{name.replace('_', ' '):14} loss {loss:.4f}"
+        if name in result.perplexity:
+            line += f"  perplexity {result.perplexity[name]:,.2f}"
+        if name in result.accuracy:
+            line += f"  accuracy {result.accuracy[name]:.2%}"
+        yield line + f"  of {result.asked[name]:,} asked"
+    if result.word_perplexity is not None:
+        yield f"perplexity per word {result.word_perplexity:,.2f}"
+    if result.bits_per_byte is not None:
+        yield f"bits per byte {result.bits_per_byte:.4f}"
+
+
+@app.command()
+def predict(
+    model: Model,
+    texts: Texts = None,
+    input: Annotated[
+        Path | None,
+        _option("--input", metavar="FILE", help="Rows with the columns of training, or .txt."),
+    ] = None,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
+    as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
+) -> None:
+    """Label texts with a fine-tuned model.
+
+    Prints a line of JSON for each. A pair of texts is a line with a tab between them; words to be
+    tagged are parted by spaces.
+    """
+    pipeline = _load(model, device)
+    given: Iterable[Any]
+    if input is None:
+        given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))
+    else:
+        _not_both(texts, input)
+        given = pipeline.rows(input, encoding_errors=encoding_errors)
+    for text, answer in _answered(given, pipeline.predict):
+        said = answer if isinstance(answer, dict) else {"number": answer}
+        _print({"text": text} | said)
+
+
+def _reader(pipeline: "Pipeline") -> Callable[[str], Any]:
+    """Return what makes of a line what a model labels."""
+    from unmask.finetuning.predict import task_of
+
+    task = pipeline.task or task_of(pipeline.opened)
+    if task.does == "tag":
+        return str.split
+    return lambda line: line.split("\t") if len(task.columns.texts) == 2 else line
+
+
+@app.command()
+def fill(
+    model: Model,
+    texts: Texts = None,
+    input: Input = None,
+    text: Column = None,
+    top_k: Annotated[int, _option("--top-k", metavar="K", help="Candidates for each blank.")] = 5,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Say what may stand at each [MASK] of a text."""
+    pipeline = _load(model, device)
+    all_texts = _texts(texts, input, text, encoding_errors)
+    for given, filled in _answered(all_texts, lambda some: pipeline.fill(some, top_k=top_k)):
+        if as_json:
+            blanks = [[vars(c) for c in blank] for blank in filled.blanks]
+            _print({"text": given, "filled": filled.text, "blanks": blanks})
+            continue
+        print(filled.text)
+        for i, blank in enumerate(filled.blanks, 1):
+            number = f"{i}: " if len(filled.blanks) > 1 else ""
+            print(f"  {number}" + "   ".join(_candidate(c.text, c.probability) for c in blank))
+
+
+def _candidate(text: str, probability: float | None) -> str:
+    return (text or "(nothing)") if probability is None else f"{text} {probability:.1%}"
+
+
+@app.command()
+def generate(
+    model: Model,
+    prompt: Annotated[
+        list[str] | None,
+        _option("--prompt", metavar="TEXT", help="What to go on from, or to answer."),
+    ] = None,
+    input: Input = None,
+    text: Column = None,
+    new_tokens: Annotated[int, _option("--new-tokens", metavar="N", help="At most so many.")] = 50,
+    temperature: Annotated[
+        float, _option("--temperature", metavar="T", help="0: always the likeliest token.")
+    ] = 0.0,
+    top_k: Annotated[
+        int | None, _option("--top-k", metavar="K", help="Draw among the K likeliest.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        _option("--top-p", metavar="P", help="Draw among the fewest with this probability."),
+    ] = None,
+    seed: Annotated[int, _option("--seed", metavar="N", help="Of what is drawn.")] = 0,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Go on from a prompt; an encoder-decoder answers it."""
+    import unmask
+
+    how = unmask.Decoding(
+        new_tokens=new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
+    pipeline = _load(model, device)
+    goes_on = "next_token" in pipeline.card.objective.asks
+    # All at once: what is drawn for a prompt that is given again depends on those before it.
+    prompts = list(_texts(prompt, input, text, encoding_errors))
+    for before, after in zip(prompts, pipeline.generate(prompts, how), strict=True):
+        if as_json:
+            _print({"prompt": before, "text": after})
+        else:
+            print(before + after if goes_on else after)
+
+
+@app.command()
+def embed(
+    model: Model,
+    texts: Texts = None,
+    input: Input = None,
+    text: Column = None,
+    pooling: Annotated[
+        Literal["mean", "first", "last", "none"],
+        _option("--pooling", help="Of which tokens a text's vector is made; none: one for each."),
+    ] = "mean",
+    layer: Annotated[
+        int, _option("--layer", metavar="N", help="0: before the first block; -1: the last.")
+    ] = -1,
+    out: Annotated[
+        Path | None, _option("--out", metavar="FILE", help="Write a NumPy array [n d] instead.")
+    ] = None,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
+    as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
+) -> None:
+    """Turn texts into vectors.
+
+    Prints a line of JSON for each, or writes a .npy file.
+    """
+    if out is not None and pooling == "none":
+        raise ValueError("--out takes one vector a text; --pooling none gives one a token")
+    if out is not None and not out.parent.is_dir():
+        raise FileNotFoundError(f"{out}: there is no folder {out.parent}")
+    pipeline = _load(model, device)
+    found = _answered(
+        _texts(texts, input, text, encoding_errors),
+        lambda some: pipeline.embed(some, pooling=pooling, layer=layer),
+    )
+    if out is not None:
+        _write_array(out, [vector for _, vector in found])
+        return
+    for given, vector in found:
+        _print({"text": given, "vector": vector.tolist()})
+
+
+def _write_array(path: Path, rows: Sequence[Any]) -> None:
+    import io
+
+    import numpy as np
+
+    from unmask.files import write_whole
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.stack(rows), allow_pickle=False)
+    write_whole(path, buffer.getvalue())
+    print(f"{path}: {len(rows):,} vectors of {len(rows[0]):,} numbers", file=sys.stderr)
+
+
+@app.command()
+def convert(
+    source: Model,
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new one.")],
+    to: Annotated[
+        Literal["huggingface", "unmask"],
+        _option("--to", help="Both open in transformers; unmask also keeps what made the model."),
+    ] = "huggingface",
+    as_json: Json = False,
+) -> None:
+    """Convert a model between formats."""
+    pipeline = _load(source, "cpu")
+    pipeline.save(target, format=to)
+    opened = pipeline.opened
+    if opened.tokenizer is None:
+        print(f"{source}: has no tokenizer, so {target} has none either", file=sys.stderr)
+    if as_json:
+        facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
+        _print(facts | {"missing": opened.missing, "extra": opened.extra})
+    else:
+        print(target)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run.")],
+    as_json: Json = False,
+) -> None:
+    """Write a run's HTML report anew."""
+    import unmask
+
+    path = unmask.write_report(run)
+    _print({"report": path}) if as_json else print(path)
+
+
+def _load(model: str, device: str) -> "Pipeline":
+    """Open a model, and name the weights that its folder lacks or has too many."""
+    import unmask
+
+    pipeline = unmask.load(model).to(device)
+    for what, names in (
+        ("lacks weights, which are drawn at random", pipeline.opened.missing),
+        ("has weights that are not used", pipeline.opened.extra),
+    ):
+        if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            print(f"{model}: {what}: {', '.join(names[:4])}{more}", file=sys.stderr)
+    return pipeline
+
+
+def _texts(
+    given: Sequence[str] | None, path: Path | None, column: str | None, errors: Any
+) -> Iterator[str]:
+    """Give texts that were named, those of a file, or the lines of standard input."""
+    if given:
+        _not_both(given, path)
+        yield from map(_text, given)
+    elif path is not None:
+        from unmask.text.corpus import documents
+
+        for document in documents(path, document="line", text=column, encoding_errors=errors):
+            yield document.text
+    else:
+        yield from _standard_input(errors)
+
+
+def _not_both(given: Sequence[str] | None, path: Path | None) -> None:
+    if given and path is not None:
+        raise ValueError(f"give texts or --input, not both: got {given[0]!r} and {path}")
+
+
+def _text(given: str) -> str:
+    """Check that a word of the command line is text."""
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not UTF-8 at character {error.start + 1} of {given!a}") from None
+    return given
+
+
+def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
+    """Give the lines of standard input that hold anything."""
+    if cast("Any", sys.stdin) is None:
+        raise ValueError("standard input is closed; name a text, or --input")
+    if sys.stdin.isatty():
+        print("reading standard input, a text a line; Ctrl-D ends it", file=sys.stderr)
+    empty = True
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            text = line.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"standard input:{number}: invalid UTF-8 at byte {error.start + 1} of the line "
+                "(--encoding-errors replace reads on with U+FFFD in its place)"
+            ) from None
+        if text.strip():
+            empty = False
+            yield text.rstrip("\r\n")
+    if empty:
+        raise ValueError("standard input: no text in it; name a text, or --input")
+
+
+def _answered(items: Iterable[T], ask: Callable[[list[T]], Iterable[A]]) -> Iterator[tuple[T, A]]:
+    """Ask about some items at a time; give each with its answer."""
+    rest, n = iter(items), 0
+    while some := list(islice(rest, TOGETHER)):
+        try:
+            answers = ask(some)
+        except ValueError as error:
+            if n:  # it counts from the first of these
+                raise ValueError(f"after the first {n:,} texts: {error}") from None
+            raise
+        yield from zip(some, answers, strict=True)
+        n += len(some)
+
+
+if __name__ == "__main__":
+    main()

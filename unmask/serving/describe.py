@@ -1,0 +1,119 @@
+"""What there is to know of a model: its card, its size, what it costs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from unmask.config import to_dict
+from unmask.published.card import Published
+from unmask.published.catalogue import published
+from unmask.serving.folders import is_card
+from unmask.serving.pipeline import load
+from unmask.serving.words import NARROW, expression, memory, short
+
+
+def describe(model: str) -> dict[str, Any]:
+    """Describe a card or the model of a folder, as plain data.
+
+    Besides what the card says: `flops_per_token` of a training step, and `memory_bytes` of the
+    weights, and of all that stays in memory while training (bfloat16 weights, float32 masters,
+    gradients, two moments); activations come on top.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: there is no such card; the nearest is named.
+    """
+    card = published(model) if is_card(model) else load(model).card
+    with torch.device("meta"):
+        built = card.build()
+    n = built.parameter_count()
+    asked = 0.15 if "masked" in card.objective.asks else 1.0
+    return card_facts(card) | {
+        "parameters": n,
+        "flops_per_token": built.flops(card.length, asked),
+        "memory_bytes": {
+            "inference_float32": 4 * n,
+            "inference_bfloat16": 2 * n,
+            "training": 18 * n,
+        },
+    }
+
+
+def card_facts(card: Published) -> dict[str, Any]:
+    """Return a card as plain data."""
+    return {
+        "name": card.name,
+        "family": card.family,
+        "parameters": card.parameters,
+        "paper": to_dict(card.paper),
+        "architecture": to_dict(card.architecture),
+        "heads": to_dict(card.heads),
+        "objective": to_dict(card.objective),
+        "tokenizer": to_dict(card.tokenizer),
+        "length": card.length,
+        "batch_tokens": card.batch_tokens,
+        "rate": card.rate,
+        "training": to_dict(card.training),
+        "hub": card.hub,
+        "note": card.note,
+    }
+
+
+def card_line(card: Published) -> str:
+    """Write a card in one line of a table."""
+    who = f"{card.paper.authors.split(',')[0]} {card.paper.year}"
+    return f"{card.name:38}{_short(card.parameters):>7} parameters  {who}"
+
+
+def text(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Write a description in lines for a terminal."""
+    paper, size = facts["paper"], facts["memory_bytes"]
+    yield facts["name"]
+    yield f"{paper['authors']} {paper['year']}, {paper['title']}"
+    if paper["arxiv"] or paper["url"]:
+        yield f"https://arxiv.org/abs/{paper['arxiv']}" if paper["arxiv"] else paper["url"]
+    if facts["note"]:
+        yield facts["note"]
+    yield ""
+    weights, training = map(_memory, (size["inference_float32"], size["training"]))
+    rows = {
+        "parameters": f"{facts['parameters']:,}",
+        "to train": f"{_short(facts['flops_per_token'])}FLOP a token, in rows of {facts['length']}",
+        "memory": f"{weights} of weights in float32; to train, {training} and activations",
+        "recipe": f"{facts['batch_tokens']:,} tokens a step, peak rate {facts['rate']:g}",
+    }
+    if facts["training"]:
+        rows["with"] = ", ".join(f"{k} {_part(v)}" for k, v in facts["training"].items())
+    rows |= {
+        "objective": _part(facts["objective"]),
+        "tokenizer": _part(facts["tokenizer"]["vocabulary"]),
+    }
+    rows |= {f"head {name}": _part(spec) for name, spec in facts["heads"].items()}
+    for name, said in rows.items():
+        yield f"{name:24}{said}"
+    stacks = facts["architecture"]
+    if "decoder" not in stacks:
+        stacks = {"network": stacks}
+    for name, stack in stacks.items():
+        if name != "kind":
+            yield f"\n{name}"
+            yield from _fields(stack)
+
+
+def _fields(stack: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in stack.items():
+        if name != "kind" and value is not None:
+            yield f"  {name:22}{_part(value)}"
+
+
+def _part(value: Any) -> str:
+    return expression(value).replace(NARROW, " ")
+
+
+def _short(n: float) -> str:
+    return short(n).replace(NARROW, " ")
+
+
+def _memory(n: float) -> str:
+    return memory(n).replace(NARROW, " ")

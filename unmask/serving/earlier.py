@@ -1,0 +1,106 @@
+"""The run that a folder holds already: what it was, and whether it is the one that is asked for."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from unmask.config import from_dict, to_dict
+from unmask.serving.folders import read_facts
+from unmask.serving.record import FACTS
+from unmask.training.recipe import Recipe
+
+LOOSE = ("checkpoint_every", "keep")
+"""What a resumed run may have otherwise: nothing that is learned or logged depends on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A run of pretraining, as its `unmask.json` says it."""
+
+    folder: Path
+    recipe: Recipe
+    minutes: float | None
+    """That it was given. None: it was given steps or tokens."""
+    measured: bool
+    """Its number of steps is known: if it was given minutes, they have been measured."""
+    threads: int | None
+    """That computed: with another number, sums may be rounded otherwise."""
+
+
+def earlier(folder: Path, *, resume: bool) -> Earlier | None:
+    """Read what run a folder holds; None where it is new or empty.
+
+    Raises:
+        ValueError: it is a file, holds something else, or holds a run that is not to be resumed.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file; a run needs a folder")
+    if not folder.is_dir() or not any(map(_counts, folder.iterdir())):
+        return None
+    if not (folder / FACTS).is_file():
+        raise ValueError(f"{folder}: holds files, but not a run; name a new folder")
+    facts = read_facts(folder)
+    if facts.get("kind") != "pretrain":
+        raise ValueError(f"{folder}: is a {facts.get('kind')} run, not one of pretraining")
+    if not resume:
+        raise ValueError(
+            f"{folder}: holds a run already; go on with it by --resume, or name a new folder"
+        )
+    return _read(folder, facts)
+
+
+def _counts(path: Path) -> bool:
+    """Say whether a file is more than what a run that never began leaves behind."""
+    return path.name != ".lock" and not path.name.endswith(".part")
+
+
+def _read(folder: Path, facts: dict[str, object]) -> Earlier:
+    where = folder / FACTS
+    plain, around = facts.get("recipe"), facts.get("environment")
+    if not isinstance(plain, dict) or not isinstance(around, dict):
+        raise ValueError(f"{where}: damaged: it lacks the run's recipe or environment")
+    said = dict(cast("dict[str, object]", plain))
+    measured = said.get("steps") is not None
+    if not measured:
+        said.pop("steps", None)
+    try:
+        recipe = from_dict(Recipe, said)
+    except ValueError as error:
+        raise ValueError(f"{where}: recipe: {error}") from None
+    threads, minutes = around.get("threads"), facts.get("minutes")
+    return Earlier(
+        folder=folder,
+        recipe=recipe,
+        minutes=float(minutes) if isinstance(minutes, int | float) else None,
+        measured=measured,
+        threads=threads if isinstance(threads, int) else None,
+    )
+
+
+def same(asked: Recipe, was: Earlier, *, steps: bool) -> Recipe:
+    """Return the recipe of the earlier run, with what of the asked one may differ.
+
+    Args:
+        asked: where it names no data, those of the earlier run are meant.
+        was: the earlier run.
+        steps: a number of steps is asked for; else the earlier run's is meant.
+
+    Raises:
+        ValueError: another run is asked for; the key is named, with both values.
+    """
+    old = was.recipe
+    asked = replace(asked, data=asked.data or old.data)
+    if asked.precision == "auto":  # which the earlier run has resolved when it began
+        asked = replace(asked, precision=old.precision)
+    if not steps:
+        asked = replace(asked, steps=old.steps)
+    elif not was.measured:
+        old = replace(old, steps=asked.steps)
+    mine, theirs = to_dict(asked), to_dict(old)
+    for key, value in theirs.items():
+        if mine[key] != value and key not in LOOSE:
+            raise ValueError(
+                f"{was.folder}: this run has {key} = {value!r}, not {mine[key]!r}; "
+                "a resumed run must be the same"
+            )
+    return replace(old, **{key: getattr(asked, key) for key in LOOSE})

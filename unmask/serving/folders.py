@@ -1,0 +1,194 @@
+"""Folders that other people open: a model with its card, written whole."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.checkpoints.huggingface import HUB, Opened, config_of, write_folder
+from unmask.files import whole, write_whole
+from unmask.published.card import Published
+from unmask.published.catalogue import ALIASES, MODELS
+from unmask.serving.record import FACTS
+from unmask.training.loop import versions
+
+FORMATS = ("huggingface", "unmask")
+
+
+def is_card(model: str) -> bool:
+    """Say whether a name can only mean a card: known, or neither on the disk nor on the Hub."""
+    if Path(model).is_dir():
+        return False
+    named = model in MODELS or model in ALIASES
+    return named or not (model.startswith(HUB) or os.sep in model or Path(model).exists())
+
+
+def save_model(
+    opened: Opened,
+    folder: Path,
+    format: str = "huggingface",
+    more: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model into a new folder.
+
+    Both formats open in transformers; "unmask" also says in unmask.json what made it, and `more`.
+
+    Raises:
+        ValueError: there is no such format, or the folder is a file or holds something already.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder}: is there already, with files in it; name a new folder")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file; name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with whole(folder) as beside:
+        write_model(beside, opened, {})
+        if format == "unmask":
+            facts = {"format": 1, "kind": "model", "card": opened.card.name, "versions": versions()}
+            text = json.dumps(facts | dict(more or {}), indent=2, ensure_ascii=False) + "\n"
+            (beside / FACTS).write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> None:
+    """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
+    regression = len(opened.labels) == 1
+    problem = "regression" if regression else "single_label_classification"
+    write_folder(
+        folder,
+        opened.model,
+        opened.card,
+        opened.tokenizer,
+        opened.labels,
+        problem=problem if opened.labels else None,
+    )
+    (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
+
+
+def put_in_place(beside: Path, folder: Path) -> None:
+    """Move files into a run's folder, config.json last: with it the run is a model."""
+    names = sorted(p.name for p in beside.iterdir())
+    for name in sorted(names, key=lambda n: n == "config.json"):
+        with (beside / name).open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(beside / name, folder / name)
+
+
+def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
+    """Write what a stranger must know before using these weights."""
+    card, model = opened.card, opened.model
+    kind = config_of(model, card)["architectures"][0]
+    lines = [
+        "---",
+        "library_name: transformers",
+        "tags: [unmask]",
+        f"pipeline_tag: {_task(model.specs, model.stack.causal)}",
+        "---",
+        f"# {card.name}",
+        "",
+        f"A {kind} with {model.parameter_count():,} parameters, made with Unmask after "
+        f"{card.paper.authors} {card.paper.year}, *{card.paper.title}*"
+        + (f" (arXiv:{card.paper.arxiv})." if card.paper.arxiv else "."),
+        "",
+    ]
+    lines += [f"- {name}: {value}" for name, value in figures.items()]
+    if opened.labels:
+        lines.append(f"- labels: {', '.join(opened.labels)}")
+    lines += [
+        "",
+        "```python",
+        f"from transformers import AutoTokenizer, {kind}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("this folder")',
+        f'model = {kind}.from_pretrained("this folder")',
+        "```",
+        "",
+        "It knows what stands in the text it was trained on, mistakes and prejudices included.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _task(heads: Mapping[str, Any], causal: bool) -> str:
+    if "label" in heads:
+        return "text-classification"
+    if "token_label" in heads:
+        return "token-classification"
+    if "language" in heads:
+        return "text-generation" if causal else "fill-mask"
+    return "feature-extraction"
+
+
+def environment(device: str, threads: int) -> dict[str, Any]:
+    """Say on what a run was made."""
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name, which Linux keeps in a file."""
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def write_facts(
+    folder: Path,
+    kind: str,
+    recipe: Mapping[str, Any],
+    card: Published,
+    parameters: int,
+    surroundings: Mapping[str, Any],
+    *,
+    finished: bool,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write unmask.json: all that a run depends on, and on what it was made."""
+    facts = {
+        "format": 1,
+        "kind": kind,
+        "card": card.name,
+        "parameters": parameters,
+        "recipe": recipe,
+        "versions": versions(),
+        "environment": surroundings,
+        "finished": finished,
+    }
+    text = json.dumps(facts | dict(more or {}), indent=2, ensure_ascii=False) + "\n"
+    write_whole(folder / FACTS, text)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Read unmask.json of a run.
+
+    Raises:
+        ValueError: the folder is not a run, or a later version's.
+    """
+    path = folder / FACTS
+    if not path.is_file():
+        raise ValueError(f"{folder}: not a run: it has no unmask.json")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(facts, dict) or "format" not in facts:
+        raise ValueError(f"{path}: not a run's description: it lacks 'format'")
+    if facts["format"] != 1:
+        raise ValueError(
+            f"{path}: format {facts['format']} is of a later version; this one reads 1"
+        )
+    return facts

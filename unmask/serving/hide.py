@@ -1,0 +1,120 @@
+"""What a model would see of a text, and what it would be asked."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from unmask.batch import Tokens
+from unmask.config import from_dict, to_dict
+from unmask.demo import bundled
+from unmask.files import whole
+from unmask.hiding.objectives import AnyObjective, Objective, Pair
+from unmask.hiding.show import Explanation, explain
+from unmask.published.card import Published
+from unmask.published.catalogue import published
+from unmask.serving.folders import is_card
+from unmask.serving.pipeline import load
+from unmask.text.corpus import documents
+from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.training.data import tokenizer_spec
+from unmask.training.recipe import Recipe, merge, parse
+
+SAMPLE_CHARACTERS = 1_500_000
+"""Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
+SAMPLE_VOCABULARY = 8192
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An objective by kind, as plain data has it."""
+
+    objective: Objective
+
+
+def hidden(
+    model: str | Path, text: str, *, seed: int = 0, changes: Sequence[str] = ()
+) -> Explanation:
+    """Hide a text as a model's objective does; another seed hides other places.
+
+    A card has no tokenizer of its own: one of its kind is learned from the bundled text, once.
+
+    Args:
+        model: a card's name, or the folder of a model.
+        text: paragraphs parted by newlines.
+        seed: of what is drawn.
+        changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it is a pair
+            of an objective and a question, those are of the objective unless they say otherwise.
+
+    Raises:
+        ValueError: the text is empty, there is no such model, or it has no such setting.
+    """
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    card, tokenizer = _open(str(model))
+    objective = _changed(card.objective, changes)
+    tokens = tokenizer.encode(text)
+    if not len(tokens):
+        raise ValueError("the text is empty: there is nothing to hide")
+    if objective.pairs:
+        tokens = replace(tokens, other=_elsewhere(tokenizer))
+    example = objective(tokens, tokenizer.special, np.random.default_rng(seed))
+    return explain(example, tokenizer, objective)
+
+
+def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
+    for change in changes:
+        try:
+            key = change.removeprefix("objective.")
+            if isinstance(objective, Pair) and not key.startswith(("objective.", "question.")):
+                key = f"objective.{key}"
+            plain = merge(to_dict(objective), parse(key))
+            objective = from_dict(_Held, {"objective": plain}).objective
+        except ValueError as error:
+            raise ValueError(f"--set {change}: {error}") from None
+    return objective
+
+
+def _open(model: str) -> tuple[Published, Tokenizer]:
+    if is_card(model):
+        card = published(model)
+        return card, _tokenizer(card)
+    pipeline = load(model)
+    return pipeline.card, pipeline.tokenizer
+
+
+def _tokenizer(card: Published) -> Tokenizer:
+    """Learn the card's kind of tokenizer, or load the one that was learned before."""
+    kind = card.tokenizer.vocabulary
+    size = min(getattr(kind, "size", SAMPLE_VOCABULARY), SAMPLE_VOCABULARY)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    case = "uncased" if getattr(kind, "lowercase", False) else "cased"
+    home = cache / "unmask" / "tokenizers"
+    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}"
+    if (folder / "tokenizer.json").is_file():
+        return Tokenizer.load(folder)
+    tokenizer = learn(tokenizer_spec(Recipe(model=card.name, vocab_size=size), card), _sample())
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with whole(folder) as beside:
+            tokenizer.save(beside)
+    except OSError:  # a home that cannot be written costs some seconds at the next call, no more
+        pass
+    return tokenizer
+
+
+def _sample() -> list[str]:
+    texts, left = list[str](), SAMPLE_CHARACTERS
+    for document in documents(bundled("novels")):
+        texts.append(document.text[:left])
+        left -= len(texts[-1])
+        if left <= 0:
+            break
+    return texts
+
+
+def _elsewhere(tokenizer: Tokenizer) -> Tokens:
+    document = next(iter(documents(bundled("novels"))))
+    return tokenizer.encode(document.text[:2000])

@@ -1,0 +1,99 @@
+"""HTML as a value: text is escaped because it is a `str`, and markup is never one."""
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Elements without an end tag (HTML standard, section 13.1.2).
+VOID = frozenset({"meta", "link", "br"})
+# Control characters and lone surrogates have no place in a document; that one was there is shown.
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Html:
+    """Markup that is already safe to put into a page."""
+
+    source: str
+
+
+Content = Html | str
+Attribute = str | int | float | bool | None
+EMPTY = Html("")
+
+
+def escape(text: str) -> str:
+    """Return `text` such that it stays text in an element and in a quoted attribute."""
+    return html.escape(FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def join(*parts: Content) -> Html:
+    """Put parts one after another; those that are `str` are escaped."""
+    return Html("".join(p.source if isinstance(p, Html) else escape(p) for p in parts))
+
+
+def tag(name: str, /, *children: Content, **attributes: Attribute) -> Html:
+    """Build an element.
+
+    `class_` is written `class`, `aria_label` is written `aria-label`; True is written without a
+    value, None and False are left out.
+    """
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    end = "" if name in VOID else f"</{name}>"
+    return Html(f"<{name}{written}>{join(*children).source}{end}")
+
+
+def table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str,
+    foot: Sequence[str] = (),
+    *,
+    class_: str = "numbers",
+    titled: bool = True,
+) -> Html:
+    """Build a table whose first column names its rows; what is too wide for the page scrolls."""
+    head = tag("tr", *(tag("th", name, scope="col") for name in names))
+    body = [_table_row(row) for row in rows]
+    return scrolling(
+        tag(
+            "table",
+            tag("caption", title) if titled else EMPTY,
+            tag("thead", head),
+            tag("tbody", *body),
+            tag("tfoot", _table_row(foot)) if foot else EMPTY,
+            class_=class_,
+        ),
+        title,
+    )
+
+
+def section(name: str, title: str, says: str, *content: Content) -> Html:
+    """Build a part of the page: its name and what it `says` in the margin, its content beside."""
+    heading = tag("h2", title, id=f"{name}-title")
+    beside = tag("header", heading, tag("p", says) if says else EMPTY)
+    return tag("section", beside, tag("div", *content), id=name, aria_labelledby=f"{name}-title")
+
+
+def scrolling(content: Html, label: str) -> Html:
+    """Let wide content scroll by itself; by keyboard too (WCAG 2.2, criterion 2.1.1)."""
+    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def bar(share: float) -> Html:
+    """Draw a share of a full width; the number stands beside it, so readers need not hear it."""
+    width = f"width:{min(max(share, 0.0), 1.0):.2%}"
+    return tag("i", tag("i", style=width), aria_hidden="true")
+
+
+def _table_row(cells: Sequence[str]) -> Html:
+    first = tag("th", cells[0], scope="row", dir="auto")
+    return tag("tr", first, *(tag("td", cell) for cell in cells[1:]))
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'

@@ -1,0 +1,372 @@
+"""Text in, answer out: what `unmask.load` returns."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text, open_folder
+from unmask.config import from_dict, to_dict
+from unmask.evaluation.embed import Pooling, embed
+from unmask.evaluation.likelihood import Evaluation, evaluate
+from unmask.finetuning import tables, tasks
+from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL
+from unmask.finetuning.predict import Answer, predict, read_task, task_of
+from unmask.finetuning.score import score_file
+from unmask.finetuning.tasks import Task
+from unmask.generation.decode import Decoding, generate
+from unmask.generation.fill import Filled, fill
+from unmask.generation.reading import Group, at_rest, groups
+from unmask.heads.labels import LabelsHead, TokenLabelsHead
+from unmask.heads.language import LanguageHead
+from unmask.hiding.objectives import Objective
+from unmask.model.transformer import EncoderDecoder
+from unmask.published.card import Published
+from unmask.published.catalogue import ALIASES, MODELS, nearest, published
+from unmask.serving.folders import read_facts, save_model
+from unmask.text.corpus import documents
+from unmask.text.lines import EncodingErrors
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.training.parallel import pick_device
+
+FACTS = "unmask.json"
+LENGTH = 512
+"""Tokens that are read together of held-out text, where it is not known how many pretraining read,
+and the model has as many positions."""
+BATCH_TOKENS = 4096
+
+
+class Pipeline:
+    """A model with its tokenizer."""
+
+    def __init__(self, opened: Opened, task: Task | None = None) -> None:
+        """Wrap a model.
+
+        Args:
+            opened: the model.
+            task: what it was fine-tuned for, with the columns of its files. None: what its head
+                says, if it has one that labels.
+        """
+        self.opened = opened
+        self.task = task
+        self.model = opened.model
+        self.card = opened.card
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer.
+
+        Raises:
+            ValueError: its folder has none.
+        """
+        if self.opened.tokenizer is None:
+            raise ValueError(
+                f"{self.card.name}: this model has no tokenizer, so it cannot read text"
+            )
+        return self.opened.tokenizer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, for a model that classifies."""
+        return self.opened.labels
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it labels texts: by a head, or, fine-tuned to do so, in words."""
+        specs = self.model.specs
+        return self.task is not None or LABEL in specs or TOKEN_LABEL in specs
+
+    # A string is a sequence of strings, too; the first overload that fits counts.
+    @overload
+    def fill(self, text: str, *, top_k: int = 5) -> Filled: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def fill(self, text: Sequence[str], *, top_k: int = 5) -> list[Filled]: ...
+    def fill(self, text: str | Sequence[str], *, top_k: int = 5) -> Filled | list[Filled]:
+        """Say what may stand at each [MASK] of a text, or of several."""
+        texts = [text] if isinstance(text, str) else text
+        filled = fill(self.model, self.tokenizer, texts, top_k=top_k)
+        return filled[0] if isinstance(text, str) else filled
+
+    @overload
+    def generate(self, prompt: str, how: Decoding = Decoding()) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def generate(self, prompt: Sequence[str], how: Decoding = Decoding()) -> list[str]: ...
+    def generate(self, prompt: str | Sequence[str], how: Decoding = Decoding()) -> str | list[str]:
+        """Continue a prompt, or several; an encoder-decoder answers them.
+
+        Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are what they
+        name.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        special = self.tokenizer.special
+        after = special.after if isinstance(self.model.backbone, EncoderDecoder) else ()
+        read = self.tokenizer.encode_batch(prompts, special=True)
+        ids = [[*special.before, *tokens.ids.tolist(), *after] for tokens in read]
+        new = generate(self.model, ids, special, how)
+        texts = [self._continued(old, said) for old, said in zip(ids, new, strict=True)]
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def _continued(self, old: list[int], new: list[int]) -> str:
+        """Decode what is new with what stands before it, where spaces depend on that."""
+        if isinstance(self.model.backbone, EncoderDecoder):
+            return self.tokenizer.decode(new)
+        before = self.tokenizer.decode(old)
+        whole = self.tokenizer.decode([*old, *new])
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new)
+
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: Pooling = "mean", layer: int = -1
+    ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
+        """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d]."""
+        texts = [texts] if isinstance(texts, str) else texts
+        return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
+
+    def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":
+        """Return the scores of the head that the model has, for each text.
+
+        Of its labels [labels]; of each token, special ones included, the labels [t labels]; of the
+        vocabulary [t v]. Of several heads, the one that names tokens speaks. An encoder-decoder
+        reads the text, and its scores are of the first token that it would say [1 v]. The end of a
+        text that has more tokens than the model has positions is cut.
+
+        Raises:
+            ValueError: the model has no head.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        if not self.model.specs:
+            raise ValueError(f"{self.card.name}: this model has no head; use `embed`")
+        found: dict[int, Float[np.ndarray, "..."]] = {}
+        with at_rest(self.model):
+            for group in groups(self.model, self.tokenizer, texts, BATCH_TOKENS):
+                for text, scores in zip(group.texts, self._scores(group), strict=True):
+                    found[text] = scores.float().cpu().numpy()
+        return [found[i] for i in range(len(texts))]
+
+    def _scores(self, group: Group) -> Iterator[Tensor]:
+        heads = self.model.heads
+        head = heads[LANGUAGE] if LANGUAGE in heads else next(iter(heads.values()))
+        hidden = self.model.hidden(group.batch)
+        if isinstance(head, LanguageHead):  # text by text: many tokens times the vocabulary
+            yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
+        elif isinstance(head, LabelsHead):
+            yield from head.scores(hidden, group.batch)
+        else:
+            assert isinstance(head, TokenLabelsHead)
+            scores = head.scores(hidden, group.batch)
+            yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
+
+    def predict(self, texts: str | Iterable[Any]) -> list[Answer]:
+        """Label texts, pairs of texts, or sentences given as lists of words.
+
+        Of a text {"label", "probability", "probabilities"}, of a sentence {"labels",
+        "probabilities"}, or a number.
+
+        Raises:
+            ValueError: the model labels nothing, or a text is not what its task takes.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        return predict(self.opened, given, task=self.task)
+
+    def rows(
+        self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
+    ) -> list[str] | list[tuple[str, ...]]:
+        """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
+
+        The columns are those of the training file; where it has them not, customary ones.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it has no such columns, is damaged, or the model labels nothing.
+        """
+        task = self._task()
+        table = tables.read(path, tagged=task.does == "tag", errors=encoding_errors)
+        columns = tasks.find_texts(table, task.does, task.columns.texts)
+        items = tasks.items(table, task.does, columns, None, encoding_errors)
+        if len(columns) == 1 and task.does != "tag":
+            return [item.texts[0] for item in items]
+        return [item.texts for item in items]
+
+    def score(
+        self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
+    ) -> dict[str, float]:
+        """Compute all figures of a model that labels, on a file of labelled rows.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it lacks columns, is damaged, or has labels that the model does not know; or
+                the model labels nothing.
+        """
+        return score_file(self.opened, path, task=self._task(), encoding_errors=encoding_errors)
+
+    def _task(self) -> Task:
+        return task_of(self.opened) if self.task is None else self.task
+
+    def evaluate(
+        self,
+        data: str | Path | Sequence[str | Path],
+        *,
+        length: int | None = None,
+        seed: int = 0,
+        document: Literal["blank", "line", "file"] = "blank",
+        text: str | None = None,
+        encoding_errors: EncodingErrors = "strict",
+    ) -> Evaluation:
+        """Ask what pretraining asked, of held-out text: perplexity, bits per byte, accuracy.
+
+        Args:
+            data: files, folders, patterns or `hf:owner/name`.
+            length: tokens that are read together. None: as many as pretraining read.
+            seed: of what is hidden.
+            document: what a document of plain text is.
+            text: the column that holds the text of a record.
+            encoding_errors: what becomes of bytes that are not UTF-8.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: the model has no head for what is asked, the text cannot be read, or there
+                is none.
+        """
+        longest = longest_text(self.card)
+        if length is None:
+            length = min(self.card.length, longest or self.card.length)
+        elif longest is not None and length > longest:
+            raise ValueError(
+                f"length must be at most the model's {longest} positions, got {length}"
+            )
+        return evaluate(
+            self.model,
+            self.tokenizer,
+            self.card.objective,
+            documents(data, document=document, text=text, encoding_errors=encoding_errors),
+            length=length,
+            seed=seed,
+        )
+
+    def save(
+        self, folder: str | Path, *, format: Literal["huggingface", "unmask"] = "huggingface"
+    ) -> Path:
+        """Write the model into a new folder, whole or not at all.
+
+        Both formats open in transformers, and here. "unmask" also keeps what transformers has no
+        place for: the objective and length of pretraining, and what it was fine-tuned for, without
+        which an encoder-decoder that labels in words does not know its labels.
+
+        Raises:
+            ValueError: there is no such format, or the folder exists and holds something.
+        """
+        facts = {
+            "recipe": {"objective": to_dict(self.card.objective), "length": self.card.length},
+            "task": None if self.task is None else to_dict(self.task),
+        }
+        return save_model(self.opened, Path(folder), format, facts)
+
+    def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
+        """Move the model to a device ("cpu", "cuda", ...), and its numbers to another type.
+
+        Raises:
+            ValueError: there is no such device or type.
+        """
+        types = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        if dtype not in types:
+            raise ValueError(f"dtype must be one of {list(types)}, got {dtype!r}")
+        self.model.to(pick_device(device), types[dtype])
+        return self
+
+
+def load(name: str | Path, *, seed: int = 0) -> Pipeline:
+    """Open a trained model.
+
+    Args:
+        name: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, or a card's name,
+            whose published weights are fetched from the Hub.
+        seed: fills the weights that a folder does not have.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or the Hub does not answer.
+        ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a card
+            has no published weights.
+    """
+    text = str(name)
+    card = None if Path(text).is_dir() else _named(text)
+    folder = locate(name if card is None else f"{HUB}{card.hub}")
+    if problem := unfinished(folder):
+        raise ValueError(problem)
+    opened = open_folder(folder, seed=seed)
+    card = _asked(opened.card, card, folder)
+    return Pipeline(replace(opened, card=card), read_task(folder))
+
+
+def _named(text: str) -> Published | None:
+    """Return the card of this name; None for what names a folder or a model of the Hub.
+
+    Raises:
+        FileNotFoundError: it is neither.
+        ValueError: it is a file, or the card's weights were not published.
+    """
+    if text in MODELS or text in ALIASES:
+        card = published(text)
+        if card.hub is None:
+            raise ValueError(
+                f"{text} is a description without trained weights: pretrain it "
+                f"(`unmask pretrain {text} ...`), or give the folder of a run"
+            )
+        return card
+    if Path(text).exists():
+        raise ValueError(f"{text}: is a file; a model is a folder")
+    if not text.startswith(HUB) and os.sep not in text:
+        raise FileNotFoundError(
+            f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
+        )
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pretraining:
+    """What a model was asked when it was pretrained: the part of a recipe that evaluation needs."""
+
+    model: str | None = None
+    objective: Objective | None = None
+    length: int | None = None
+
+
+def _asked(card: Published, named: Published | None, folder: Path) -> Published:
+    """Put into a card what its weights were asked in pretraining, and in rows of which length.
+
+    That is known of a card that was named, and of a run's folder.
+    """
+    run = _Pretraining() if named is not None else _read_pretraining(folder)
+    if named is None:
+        named = MODELS.get(run.model or "")
+    longest = longest_text(card)
+    length = run.length or (LENGTH if named is None else named.length)
+    return replace(
+        card,
+        objective=run.objective or (card if named is None else named).objective,
+        length=length if longest is None else min(length, longest),
+    )
+
+
+def _read_pretraining(folder: Path) -> _Pretraining:
+    if not (folder / FACTS).is_file():
+        return _Pretraining()
+    facts = read_facts(folder)
+    recipe = facts.get("recipe")
+    if facts.get("kind") not in ("pretrain", "model") or not isinstance(recipe, dict):
+        return _Pretraining()
+    known = {k: recipe[k] for k in ("model", "objective", "length") if k in recipe}
+    return from_dict(_Pretraining, known, f"{folder / FACTS}: recipe")
+
+
+def unfinished(folder: Path) -> str | None:
+    """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
+    if (folder / "config.json").is_file():
+        return None
+    if (folder / FACTS).is_file():
+        return f"{folder}: this run has not ended; go on with it by --resume"
+    return f"{folder}: not a model: it has no config.json"

@@ -1,0 +1,226 @@
+"""A corpus, tokenized once for many runs."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from unmask.published.catalogue import published
+from unmask.serving.words import NARROW, short
+from unmask.text.corpus import Document, Separator, files
+from unmask.text.lines import EncodingErrors
+from unmask.tokens.manifest import Manifest, read_manifest
+from unmask.tokens.shards import Shards, write
+from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.training.data import prepared, read_documents, tokenizer_spec
+from unmask.training.recipe import Recipe
+
+OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
+"""Fields of a recipe that decide what becomes of the documents."""
+
+_LIVE, _PLAIN = 0.2, 10.0
+"""Seconds between two live lines on a terminal, and between two lines elsewhere."""
+
+
+def prepare(
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path,
+    model: str = "bert-mini",
+    tokenizer: str | Path | None = None,
+    vocab_size: int | None = None,
+    document: Separator = "blank",
+    text: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    workers: int = 1,
+    quiet: bool = False,
+) -> Shards:
+    """Tokenize a corpus into a folder that `pretrain` takes as its data.
+
+    Interrupted, the same call goes on; finished, it only compares.
+
+    Args:
+        corpus: text files, folders, globs or `hf:owner/name`.
+        out: a new folder, or one in which this was begun.
+        model: the card whose kind of tokenizer is learned.
+        tokenizer: a folder with a tokenizer to use instead.
+        vocab_size: of the learned tokenizer; None: the card's.
+        document: what a document of plain text is: parted by blank lines, a line, or a file.
+        text: the column that holds the text of a record.
+        encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
+        workers: processes that tokenize; the result is the same.
+        quiet: show nothing on the terminal.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: the text cannot be read, or the folder was made from something else.
+        KeyboardInterrupt: someone stopped it.
+    """
+    if tokenizer is not None and vocab_size is not None:
+        raise ValueError(f"vocab_size is of a tokenizer that is learned, but {tokenizer} is given")
+    sources = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
+    recipe = Recipe(
+        model=published(model).name,
+        data=tuple(map(str, sources)),
+        document=document,
+        text=text,
+        encoding_errors=encoding_errors,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        vocab_size=vocab_size,
+    )
+    if prepared(recipe.data) is not None:
+        raise ValueError(f"{recipe.data[0]}: is prepared already")
+    terminal = None if quiet else sys.stderr
+    try:
+        return tokenize(recipe, Path(out), workers=workers, terminal=terminal)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
+
+
+def tokenize(
+    recipe: Recipe,
+    out: Path,
+    *,
+    tokenizer: Tokenizer | None = None,
+    workers: int = 1,
+    terminal: TextIO | None = None,
+) -> Shards:
+    """Tokenize what a recipe trains on into a folder, with the tokenizer that it says.
+
+    Args:
+        recipe: names the documents, and the tokenizer or the kind that is learned.
+        out: a new folder, or one in which this was begun.
+        tokenizer: in place of the recipe's.
+        workers: processes that tokenize.
+        terminal: where progress is shown.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: the text cannot be read, or the folder was made from something else.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    check_sources(recipe.data)
+    made_from = _made_from(recipe)
+    _check_folder(out, made_from)
+    made = tokenizer or _tokenizer(recipe, out, terminal)
+    texts = _counted(read_documents(recipe), "tokenizing", terminal)
+    return write(texts, made, out, workers=workers, made_from=json.dumps(made_from))
+
+
+def check_sources(sources: Sequence[str]) -> None:
+    """Check that there is text to read, each of it once.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a file is named twice: it would be held out and learned from at once.
+    """
+    seen: set[str] = set()
+    for file in [*files(sources), *(Path(s) for s in sources if s.startswith("hf:"))]:
+        real = os.path.realpath(file)
+        if real in seen:
+            raise ValueError(f"{file}: is named twice by {', '.join(sources)}; name it once")
+        seen.add(real)
+
+
+def _made_from(recipe: Recipe) -> dict[str, Any]:
+    return {name: getattr(recipe, name) for name in ("model", *OPTIONS)} | {
+        "data": recipe.data,
+        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files(recipe.data)],
+    }
+
+
+def _check_folder(out: Path, asked: Mapping[str, Any]) -> None:
+    """Check that a folder is new, or compare what it was made from with what is asked for.
+
+    Raises:
+        ValueError: it is something else. (Whether the documents are the same, `write` sees.)
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: is a file; name a folder")
+    begun = [name for name in ("shards.json", "unfinished.json") if (out / name).is_file()]
+    if not begun and out.is_dir() and any(out.iterdir()):
+        raise FileExistsError(f"{out}: holds files, but no prepared tokens; name a new folder")
+    for name in begun:
+        check_options(out, read_manifest(out / name), asked, ("model", *OPTIONS))
+
+
+def check_options(
+    out: Path, manifest: Manifest, asked: Mapping[str, Any], names: Iterable[str]
+) -> None:
+    """Check that a folder was prepared with the options that are asked for.
+
+    Raises:
+        ValueError: another was; it is named, with both values.
+    """
+    try:
+        found = json.loads(manifest.made_from)
+    except json.JSONDecodeError:  # made by another part of the library: it says nothing
+        return
+    for name in names:
+        if found.get(name) != asked[name]:
+            raise ValueError(
+                f"{out}: was prepared with {name} = {found.get(name)!r}, not {asked[name]!r}; "
+                "name another folder"
+            )
+
+
+def _tokenizer(recipe: Recipe, out: Path, terminal: TextIO | None) -> Tokenizer:
+    """Load the tokenizer of a folder in which this was begun, or the recipe's; or learn one."""
+    if (out / "tokenizer" / "tokenizer.json").is_file():
+        return Tokenizer.load(out / "tokenizer")
+    if recipe.tokenizer is not None:
+        return Tokenizer.load(Path(recipe.tokenizer))
+    spec = tokenizer_spec(recipe, published(recipe.model))
+    what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
+    texts = _counted(read_documents(recipe), what, terminal)
+    return learn(spec, (document.text for document in texts))
+
+
+def _counted(
+    documents: Iterable[Document], what: str, terminal: TextIO | None
+) -> Iterable[Document]:
+    """Show on a terminal how many documents were read so far, as they are."""
+    return documents if terminal is None else _shown(documents, what, _Line(terminal))
+
+
+def _shown(documents: Iterable[Document], what: str, line: "_Line") -> Iterator[Document]:
+    begin = time.monotonic()
+    n = size = 0
+
+    def said() -> str:
+        seconds = time.monotonic() - begin
+        speed = f", {short(size / seconds)} a second" if seconds >= 1 else ""
+        return f"{what}: {n:,} documents, {short(size)} characters{speed}".replace(NARROW, " ")
+
+    for document in documents:
+        yield document
+        n, size = n + 1, size + len(document.text)
+        line.show(said)
+    line.end(said)
+
+
+class _Line:
+    """One line that is overwritten in place on a terminal; elsewhere, a line now and then."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._live = terminal.isatty()
+        self._next = time.monotonic() + (_LIVE if self._live else _PLAIN)
+
+    def show(self, said: Callable[[], str]) -> None:
+        """Show where it is, unless that was just done."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + (_LIVE if self._live else _PLAIN)
+            self._write(said(), end="" if self._live else "\n")
+
+    def end(self, said: Callable[[], str]) -> None:
+        """Show where it ended."""
+        self._write(said(), end="\n")
+
+    def _write(self, text: str, end: str) -> None:
+        print("\r\x1b[K" + text if self._live else text, end=end, file=self._terminal, flush=True)

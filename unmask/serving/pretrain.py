@@ -1,0 +1,636 @@
+"""A pretraining run from its recipe to a folder that others can open.
+
+Killed anywhere, it goes on by `resume`.
+"""
+
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from unmask.batch import Batch
+from unmask.checkpoints.folder import Checkpoint, claim, rewind
+from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
+from unmask.config import from_dict, to_dict
+from unmask.evaluation.baselines import bigrams
+from unmask.files import sweep
+from unmask.heads.labels import Labels
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.names import AnyArchitecture
+from unmask.model.transformer import EncoderDecoder
+from unmask.published.card import Published, resized
+from unmask.published.catalogue import published
+from unmask.serving.asking import samples
+from unmask.serving.earlier import Earlier, earlier, same
+from unmask.serving.folders import (
+    environment,
+    put_in_place,
+    write_facts,
+    write_model,
+)
+from unmask.serving.pipeline import Pipeline
+from unmask.serving.prepare import OPTIONS, check_options, check_sources, tokenize
+from unmask.serving.record import read_record
+from unmask.serving.report import save_baselines, save_samples, write_report
+from unmask.text.corpus import Separator
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import listed
+from unmask.tokens.manifest import hash_of
+from unmask.tokens.shards import Shards
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.training import loop, parallel
+from unmask.training import recipe as recipes
+from unmask.training.data import Data, lay_out, prepared
+from unmask.training.log import Log
+from unmask.training.loop import Run
+from unmask.training.parallel import World
+from unmask.training.recipe import Recipe
+
+AT_ONCE = 16_384
+"""Tokens that go through the model together unless the recipe says otherwise."""
+
+
+def card_recipe(name: str) -> Recipe:
+    """Return the recipe that a card's paper gives, or that a small card was measured with."""
+    card = published(name)
+    recipe = Recipe(
+        model=card.name,
+        length=card.length,
+        batch_tokens=card.batch_tokens,
+        micro_tokens=max(AT_ONCE, card.length) if card.batch_tokens > AT_ONCE else None,
+        rate=card.rate,
+        objective=card.objective,
+    )
+    return from_dict(Recipe, recipes.merge(to_dict(recipe), card.training))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is told beside its recipe.
+
+    Nothing of it changes what is learned, but for how many steps.
+    """
+
+    out: Path
+    minutes: float | None = None
+    """Until its number of steps is measured."""
+    earlier: Earlier | None = None
+    """The run in the folder, to go on with."""
+    workers: int = 0
+    device: str = "auto"
+    threads: int | None = None
+    tensorboard: bool = False
+    terminal: TextIO | None = None
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        if self.terminal is not None:
+            print(text, file=self.terminal, flush=True)
+
+
+def pretrain(
+    model: str | Path | Recipe | None = None,
+    *,
+    data: str | Path | Sequence[str | Path] = (),
+    out: str | Path,
+    steps: int | None = None,
+    tokens: int | None = None,
+    minutes: float | None = None,
+    begin: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    vocab_size: int | None = None,
+    length: int | None = None,
+    document: Separator | None = None,
+    text: str | None = None,
+    encoding_errors: EncodingErrors | None = None,
+    seed: int | None = None,
+    checkpoint_every: int | None = None,
+    changes: Sequence[str] = (),
+    resume: bool = False,
+    workers: int = 0,
+    device: str = "auto",
+    threads: int | None = None,
+    tensorboard: bool = False,
+    quiet: bool = False,
+) -> Pipeline:
+    """Train a model from scratch, or on from given weights, on your text.
+
+    What is None is the recipe's.
+
+    Args:
+        model: a card's name, a recipe file (`.toml`), or a Recipe; to resume a run it may be left
+            out.
+        data: text files, folders, globs, `hf:owner/name`, or one folder that `prepare` made.
+        out: the run's folder; it must be new, unless `resume`.
+        steps: of the optimizer.
+        tokens: instead of steps, how many to read, padding included.
+        minutes: instead of steps, how long to train; measured on this machine and fixed before the
+            first step.
+        begin: a folder or `hf:owner/name` whose weights and tokenizer the run begins with.
+        tokenizer: a folder with a tokenizer to use; by default one is learned from the data.
+        vocab_size: of a tokenizer that is learned.
+        length: tokens of a row, at most.
+        document: what a document of plain text is: parted by blank lines, a line, or a file.
+        text: the column that holds the text of a record.
+        encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
+        seed: of everything that is drawn.
+        checkpoint_every: steps.
+        changes: `key=value`, as for `--set`: any other key of the recipe.
+        resume: go on with the run in `out`, from its newest whole checkpoint, or from the start if
+            it has none.
+        workers: processes that prepare the data and make batches; what is learned does not depend
+            on it.
+        device: "auto", "cpu", "cuda", ...
+        threads: that compute. None: all cores; of a resumed run, as many as it had.
+        tensorboard: also write TensorBoard's event files.
+        quiet: show nothing on the terminal.
+
+    Raises:
+        FileNotFoundError: a file of data or a folder is not there.
+        ValueError: a name, key or value is wrong, the folder holds a run already, or the text
+            cannot be read. Where that is found before the first step of a new run, nothing of it is
+            left in `out`.
+        FloatingPointError: the loss stays non-finite.
+        KeyboardInterrupt: someone stopped the run; it can be resumed, and says so.
+    """
+    _check_numbers(steps, tokens, minutes, workers, threads)
+    out = Path(out)
+    was = earlier(out, resume=resume)
+    sources = (data,) if isinstance(data, str | Path) else tuple(data)
+    told: dict[str, Any] = {
+        "data": [str(source) for source in sources] or None,
+        "steps": steps,
+        "begin": None if begin is None else str(begin),
+        "tokenizer": None if tokenizer is None else str(tokenizer),
+        "vocab_size": vocab_size,
+        "length": length,
+        "document": document,
+        "text": text,
+        "encoding_errors": encoding_errors,
+        "seed": seed,
+        "checkpoint_every": checkpoint_every,
+    }
+    changed = [*changes, {key: value for key, value in told.items() if value is not None}]
+    recipe = _recipe(model, changed, was, out)
+    if tokens is not None:
+        recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
+    if was is not None:
+        counted = steps is not None or tokens is not None
+        recipe = same(recipe, was, steps=counted or (minutes is None and was.minutes is None))
+        minutes = None if counted or was.measured else minutes or was.minutes
+        threads = threads or was.threads
+    plan = Plan(
+        out=out,
+        minutes=minutes,
+        earlier=was,
+        workers=workers,
+        device=device,
+        threads=threads,
+        tensorboard=tensorboard,
+        terminal=None if quiet else sys.stderr,
+    )
+    try:
+        with parallel.join(device) as world:
+            return _pretrain(
+                recipe, plan if world.rank == 0 else replace(plan, terminal=None), world
+            )
+    except KeyboardInterrupt as stop:
+        said = stop.args or ("interrupted",)
+        raise KeyboardInterrupt(f"{out}: {said[0]}; go on with --resume") from None
+
+
+def _check_numbers(
+    steps: int | None,
+    tokens: int | None,
+    minutes: float | None,
+    workers: int,
+    threads: int | None,
+) -> None:
+    """Check what the recipe does not hold.
+
+    Raises:
+        ValueError: a number is not allowed, or several say how long to train.
+    """
+    spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    given = [name for name, value in spans.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"give one of steps, tokens and minutes, got {' and '.join(given)}")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ValueError(f"minutes must be above 0, got {minutes}")
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"tokens must be at least 1, got {tokens}")
+    if workers < 0:
+        raise ValueError(f"workers must be at least 0, got {workers}")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+
+
+def _recipe(
+    model: str | Path | Recipe | None,
+    changes: Sequence[str | Mapping[str, Any]],
+    was: Earlier | None,
+    out: Path,
+) -> Recipe:
+    """Return the recipe that is asked for."""
+    if isinstance(model, Recipe):
+        return recipes.changed(model, changes)
+    if model is not None:
+        if Path(model).is_dir() or str(model).startswith(HUB):
+            raise ValueError(
+                f"{model}: is no card; to go on from its weights, name its card, and it by --from"
+            )
+        return recipes.read(model, base=card_recipe, changes=changes)
+    if was is None:
+        raise ValueError(
+            f"{out}: holds no run to go on with; to begin one, name a card or a recipe file"
+        )
+    return recipes.changed(was.recipe, changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """A run, with what it is made from."""
+
+    plan: Plan
+    run: Run
+    opened: Opened
+    """The model in training, as its folder will hold it."""
+    data: Data
+    dev: Sequence[Batch]
+    """Held-out batches."""
+    environment: Mapping[str, Any]
+
+    def write_facts(self, *, finished: bool = False) -> None:
+        """Write unmask.json, with the number of steps that the run has."""
+        card, n = self.opened.card, self.opened.model.parameter_count()
+        _write_facts(self.plan, self.run.recipe, card, self.environment, n, finished=finished)
+
+
+def _write_facts(
+    plan: Plan,
+    recipe: Recipe,
+    card: Published,
+    around: Mapping[str, Any],
+    parameters: int = 0,
+    *,
+    steps: bool = True,
+    finished: bool = False,
+) -> None:
+    """Write unmask.json; with the number of steps only where that is known."""
+    plain = to_dict(recipe) | ({} if steps else {"steps": None})
+    minutes = plan.minutes or (plan.earlier.minutes if plan.earlier else None)
+    more = {} if minutes is None else {"minutes": minutes}
+    write_facts(plan.out, "pretrain", plain, card, parameters, around, finished=finished, more=more)
+
+
+def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
+    threads = parallel.use_threads(plan.threads)
+    parallel.reuse_memory()
+    card = changed(published(recipe.model), recipe)
+    begun = _begin(recipe, card)
+    if begun is not None:
+        card = begun.card
+        if begun.missing:
+            plan.say(f"new, drawn at random: {listed(begun.missing)}")
+    _length(recipe, card)
+    _check_data(recipe, begun, plan)
+    first, around = world.rank == 0, environment(str(world.device), threads)
+    with _folder(plan, world):
+        with _or_nothing(plan) if first else nullcontext():
+            if first:
+                sweep(plan.out)
+                if plan.earlier is None:
+                    _write_facts(plan, recipe, card, around, steps=plan.minutes is None)
+                _shards(recipe, begun, plan)
+            world.first(None)
+            job = _start(recipe, card, begun, plan, world, around)
+            checkpoint = _first_or_last(job)
+        for line in rewind(plan.out, checkpoint) if first else ():
+            plan.say(line)
+        ended = _steps(job)
+        if first and ended:
+            loop.finish(job.run)
+            _after(job)
+        elif first:
+            write_report(plan.out)
+    if not ended:
+        raise KeyboardInterrupt(
+            f"stopped after step {job.run.progress.step:,} of {job.run.recipe.steps:,}"
+        )
+    world.first(None)
+    return Pipeline(replace(job.opened, model=job.opened.model.float().eval()))
+
+
+def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
+    """Find what can be found without reading the text, before anything is written."""
+    if not recipe.data:
+        raise ValueError("no data: name text files, folders or hf:owner/name with --data")
+    ready = prepared(recipe.data)
+    if ready is not None:
+        _check_prepared(recipe, ready, begun)
+        return
+    if (plan.out / "data" / "shards.json").is_file():
+        return
+    if recipe.tokenizer is not None:
+        Tokenizer.load(Path(recipe.tokenizer))
+    for source in recipe.data:
+        if (Path(source) / "unfinished.json").is_file():
+            Shards.open(Path(source))  # says that it is unfinished
+    check_sources(recipe.data)
+
+
+def _check_prepared(recipe: Recipe, ready: Shards, begun: Opened | None) -> None:
+    """Check that nothing else is asked for than what was prepared."""
+    usual = Recipe(model=recipe.model)
+    told = [name for name in OPTIONS if getattr(recipe, name) != getattr(usual, name)]
+    check_options(Path(recipe.data[0]), ready.manifest, to_dict(recipe), told)
+    if begun is not None and begun.tokenizer is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            begun.tokenizer.save(Path(folder))
+            if hash_of(Path(folder)) != ready.manifest.tokenizer:
+                raise ValueError(
+                    f"{recipe.data[0]}: was prepared with another tokenizer than that of "
+                    f"{recipe.begin}; prepare it with --tokenizer {recipe.begin}"
+                )
+
+
+@contextmanager
+def _folder(plan: Plan, world: World) -> Generator[None]:
+    """Make the run's folder, which all processes then have, and keep others out of it."""
+    if world.rank:
+        world.first(None)
+        yield
+        return
+    plan.out.mkdir(parents=True, exist_ok=True)
+    world.first(None)
+    with claim(plan.out):
+        yield
+
+
+@contextmanager
+def _or_nothing(plan: Plan) -> Generator[None]:
+    """Empty the folder of a new run that cannot begin: it can then be used again."""
+    try:
+        yield
+    except (ValueError, OSError):
+        if plan.earlier is None:
+            for path in plan.out.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+            with suppress(OSError):  # someone else's folder, a mounted disk for instance
+                plan.out.rmdir()
+        raise
+
+
+def changed(card: Published, recipe: Recipe) -> Published:
+    """Apply what a recipe says of the network and the objective to its card.
+
+    Raises:
+        ValueError: it names something that the architecture does not have.
+    """
+    architecture = card.architecture
+    if recipe.architecture:
+        plain = recipes.merge(to_dict(architecture), recipe.architecture)
+        architecture = from_dict(type(architecture), plain, "architecture")
+    objective = card.objective if recipe.objective is None else recipe.objective
+    terms = {_term(name, spec) for name, spec in card.heads.items()}
+    if unasked := set(objective.asks) - terms:
+        raise ValueError(
+            f"objective: {card.name} has no head for {', '.join(sorted(unasked))} "
+            f"(it has {', '.join(sorted(terms))})"
+        )
+    heads = {n: s for n, s in card.heads.items() if _term(n, s) in objective.asks}
+    if (rate := recipe.dropout) is not None:
+        architecture = _dropped(architecture, rate)
+        heads = {
+            n: replace(s, dropout=rate) if isinstance(s, Labels) else s for n, s in heads.items()
+        }
+    return replace(card, architecture=architecture, objective=objective, heads=heads)
+
+
+def _term(name: str, spec: Any) -> str:
+    """Return which term of the loss a head adds."""
+    return getattr(spec, "term", name)
+
+
+def _dropped(a: AnyArchitecture, rate: float) -> AnyArchitecture:
+    """Return the architecture with another dropout, but where only some models have any."""
+
+    def stack(a: Architecture) -> Architecture:
+        inner = {n: rate for n in ("feed_forward_dropout", "final_dropout") if getattr(a, n)}
+        return replace(a, dropout=rate, attention_dropout=rate, **inner)
+
+    if isinstance(a, EncoderDecoderArchitecture):
+        return EncoderDecoderArchitecture(encoder=stack(a.encoder), decoder=stack(a.decoder))
+    return stack(a)
+
+
+def _begin(recipe: Recipe, card: Published) -> Opened | None:
+    """Open the weights that the run begins with, in the network that the recipe makes of theirs.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: they are of another family, have no tokenizer, or do not fit the network.
+    """
+    if recipe.begin is None:
+        return None
+    opened = open_folder(locate(recipe.begin), card.heads, recipe.seed)
+    if opened.card.family != card.family:
+        raise ValueError(
+            f"{recipe.begin}: is a {opened.card.family} model, the recipe's is {card.family}"
+        )
+    if opened.tokenizer is None and recipe.tokenizer is None:
+        raise ValueError(
+            f"{recipe.begin}: has no tokenizer; name a folder that has one with --tokenizer"
+        )
+    own = replace(card, architecture=opened.card.architecture, heads=opened.model.specs)
+    own = changed(own, recipe)
+    with torch.device("meta"):
+        model = own.build()
+    weights = opened.model.state_dict()
+    wanted = {name: x.shape for name, x in model.state_dict().items()}
+    if odd := [n for n in wanted.keys() | weights.keys() if wanted.get(n) != _shape(weights, n)]:
+        raise ValueError(
+            f"{recipe.begin}: its weights do not fit the recipe's architecture: {min(odd)}"
+        )
+    model.load_state_dict(weights, assign=True)
+    return replace(opened, card=own, model=model.requires_grad_(True))
+
+
+def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
+    return weights[name].shape if name in weights else None
+
+
+def _shards(recipe: Recipe, begun: Opened | None, plan: Plan) -> Shards:
+    """Open the run's tokens, or make them."""
+    ready = prepared(recipe.data)
+    if ready is not None:
+        return ready
+    folder = plan.out / "data"
+    if (folder / "shards.json").is_file():
+        return Shards.open(folder)
+    own: Tokenizer | None = None
+    if begun is not None and recipe.tokenizer is None:
+        own = begun.tokenizer
+    return tokenize(
+        recipe, folder, tokenizer=own, workers=max(1, plan.workers), terminal=plan.terminal
+    )
+
+
+def _start(
+    recipe: Recipe,
+    card: Published,
+    begun: Opened | None,
+    plan: Plan,
+    world: World,
+    around: Mapping[str, Any],
+) -> _Job:
+    """Build the model and lay out its data."""
+    shards = _shards(recipe, begun, replace(plan, terminal=None))
+    model = network(card, recipe, shards.tokenizer, begun)
+    card = replace(card, architecture=model.architecture)
+    data = lay_out(
+        shards,
+        recipe,
+        card.objective,
+        _length(recipe, card),
+        workers=plan.workers,
+        rank=world.rank,
+        world=world.size,
+    )
+    return _Job(
+        plan=plan,
+        run=loop.start(recipe, model, data.batches, world=world),
+        opened=Opened(
+            card=card, model=model, tokenizer=shards.tokenizer, labels=(), missing=(), extra=()
+        ),
+        data=data,
+        dev=data.dev_batches(),
+        environment=around,
+    )
+
+
+def network(
+    card: Published, recipe: Recipe, tokenizer: Tokenizer, begun: Opened | None = None
+) -> Model:
+    """Return the network that a run begins with, for the ids of its tokenizer.
+
+    Raises:
+        ValueError: the tokenizer has more ids than the given weights have vectors.
+    """
+    if begun is None:
+        architecture = resized(card.architecture, tokenizer.size)
+        return replace(card, architecture=architecture).build().initialize(recipe.seed)
+    check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
+    return begun.model.train()
+
+
+def _length(recipe: Recipe, card: Published) -> int:
+    length = card.length if recipe.length is None else recipe.length
+    longest = longest_text(card)
+    if longest is not None and length > longest:
+        raise ValueError(f"length must be at most the model's {longest} positions, got {length}")
+    return length
+
+
+def _first_or_last(job: _Job) -> Checkpoint | None:
+    """Go back to the newest whole checkpoint, if there is one; else fix what the run will be."""
+    plan, run, first = job.plan, job.run, job.run.world.rank == 0
+    checkpoint, damaged = None, list[str]()
+    if plan.earlier is not None:
+        checkpoint, damaged = loop.newest(plan.out, run.world)
+    for line in damaged:
+        plan.say(line)
+    if checkpoint is not None:
+        loop.restore(run, checkpoint)
+        plan.say(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
+        return checkpoint
+    if plan.minutes is not None:
+        plan.say(f"measuring how many steps fit into {plan.minutes:g} minutes")
+        run.recipe = replace(run.recipe, steps=loop.measure(run, plan.minutes))
+    if first:
+        job.write_facts()
+        _before(job)
+    return None
+
+
+def _before(job: _Job) -> None:
+    """Keep what the untrained model says, and what simple tables reach on the held-out text."""
+    if not job.dev:
+        return
+    opened, spec = job.opened, job.opened.model.specs.get("language")
+    if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
+        table = bigrams(job.data.shards, job.data.train_spans)
+        name = f"{_term('language', spec)}_accuracy"
+        save_baselines(job.plan.out, {name: table.accuracy(job.dev)})
+    save_samples(job.plan.out, samples(opened, job.data))
+
+
+def _flops(job: _Job) -> float:
+    """Count FLOPs of a training step a token, from the places asked in the held-out batches."""
+    tokens = sum(map(loop.count_tokens, job.dev))
+    asked = sum(map(_count_asked, job.dev))
+    return job.opened.model.flops(job.data.length, asked / tokens if tokens else 1.0)
+
+
+def _count_asked(batch: Batch) -> int:
+    if batch.asked is not None:
+        return batch.asked.numel()
+    return 0 if batch.targets is None else batch.targets.numel()
+
+
+def _steps(job: _Job) -> bool:
+    """Take the steps that are left, with evaluations and checkpoints; False if someone stops it."""
+    recipe, world = job.run.recipe, job.run.world
+    peak = parallel.matmul_peak(parallel.dtype_of(recipe.precision), world.device) * world.size
+    log = None
+    if world.rank == 0:
+        log = Log(
+            job.plan.out,
+            flops=_flops(job),
+            peak=peak,
+            memory=lambda: parallel.memory_bytes(world.device),
+            terminal=job.plan.terminal,
+            tensorboard=job.plan.tensorboard,
+        )
+    with log or nullcontext(), loop.stopping() as stop:
+        for report in loop.train(job.run):
+            last = report.step == recipe.steps
+            if log is not None:
+                log(report)
+            if job.dev and (last or report.step % recipe.evaluate_every == 0):
+                result = loop.evaluate_on(job.run.model, job.dev, world.device)
+                if log is not None:
+                    log.evaluation(report.step, result)
+            stopped = stop.agreed(world)
+            if last or stopped or report.step % recipe.checkpoint_every == 0:
+                loop.save(job.run, job.plan.out)
+            if stopped and not last:
+                return False
+    return True
+
+
+def _after(job: _Job) -> None:
+    """Write the trained model, and say at the very end that the run is finished."""
+    out, progress = job.plan.out, job.run.progress
+    if job.dev:
+        save_samples(out, samples(job.opened, job.data, read_record(out).samples))
+    beside = out / ".final.part"
+    if beside.exists():
+        shutil.rmtree(beside)
+    figures = {"trained on": f"{progress.tokens:,} tokens in {progress.step:,} steps"}
+    write_model(beside, job.opened, figures)
+    put_in_place(beside, out)
+    beside.rmdir()
+    job.write_facts(finished=True)
+    write_report(out)

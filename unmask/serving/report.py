@@ -1,0 +1,232 @@
+"""The report of a run: one HTML page that needs no network, of whatever its folder holds so far.
+
+The page is complete without its script, which adds a switch between light and dark and the
+numbers under the pointer. Nothing on it can be loaded from anywhere (its content security policy
+forbids it), and text is escaped by construction (`markup`).
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from unmask.files import write_whole
+from unmask.serving.curves import draw_curves
+from unmask.serving.headlines import draw_opening, title
+from unmask.serving.markup import EMPTY, Content, Html, join, section, tag
+from unmask.serving.record import (
+    Arm,
+    Baselines,
+    Comparison,
+    Confusion,
+    Fill,
+    Generate,
+    Mistake,
+    Record,
+    Sample,
+    number,
+    read_record,
+    save_baselines,
+    save_results,
+    save_samples,
+)
+from unmask.serving.samples import draw_samples
+from unmask.serving.scores import draw_scores
+from unmask.serving.words import (
+    NARROW,
+    cut,
+    duration,
+    energy,
+    expression,
+    memory,
+    percent,
+    short,
+    spoken,
+)
+
+__all__ = [
+    "Arm",
+    "Baselines",
+    "Comparison",
+    "Confusion",
+    "Fill",
+    "Generate",
+    "Mistake",
+    "Sample",
+    "page",
+    "save_baselines",
+    "save_results",
+    "save_samples",
+    "write_report",
+]
+
+MOST_SETTING, MOST_SETTINGS = 240, 200  # characters, rows: the page stays one that opens at once
+MOST_TOGETHER = 14  # rows of a table that stay in one column
+INLINE = 60  # characters of a nested part of the recipe that still go into one row of its table
+KAPLAN = "https://arxiv.org/abs/2001.08361"
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html` into a run folder, finished or not, and return its path.
+
+    Raises:
+        FileNotFoundError: the folder does not exist, or holds nothing of a run.
+        ValueError: `unmask.json`, `samples.json`, `results.json` or `baselines.json` is not what
+            it should be.
+    """
+    path = folder / "report.html"
+    write_whole(path, page(read_record(folder)))
+    return path
+
+
+def page(record: Record) -> str:
+    """Return the report as one HTML document; sections without data are left out."""
+    here = files("unmask.serving")
+    style = here.joinpath("report.css").read_text("utf-8")
+    script = here.joinpath("report.js").read_text("utf-8")
+    # Only the script of this hash may run: text that got out of its quotes could not do harm.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    sections = [(name, title, s) for name, title, s in _sections(record) if s != EMPTY]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="generator", content="Unmask"),
+        tag("title", f"{title(record)} · Unmask"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(style)),
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the report", href="#report", class_="skip"),
+        _masthead([(name, title) for name, title, _ in sections]),
+        tag("main", draw_opening(record), *(s for _, _, s in sections), id="report"),
+        _footer(record),
+        tag("script", Html(script)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').source}\n"
+
+
+def _sections(record: Record) -> Iterable[tuple[str, str, Html]]:
+    yield "curves", "Curves", draw_curves(record)
+    yield "samples", "Samples", draw_samples(record.samples)
+    yield "task", "Fine-tuning", draw_scores(record.results)
+    yield "recipe", "Recipe", _recipe(record)
+    yield "cost", "Cost", _cost(record)
+    yield "environment", "Environment", _environment(record)
+
+
+def _masthead(sections: Sequence[tuple[str, str]]) -> Html:
+    links = [tag("a", title, href=f"#{name}") for name, title in sections]
+    # Without its script the page follows the system, and the switch stays hidden.
+    switch = tag("button", "Dark", id="theme", type="button", hidden=True)
+    brand = tag("span", "Unmask", class_="brand")
+    return tag("div", brand, tag("nav", *links, aria_label="Sections"), switch, class_="masthead")
+
+
+def _footer(record: Record) -> Html:
+    version = str(record.part("versions").get("unmask", ""))
+    date = f"{record.written:%Y-%m-%d %H:%M} UTC"
+    said = f"Unmask {version}".strip() + f" · run last written {date} · needs no network"
+    return tag("footer", tag("p", said))
+
+
+def _recipe(record: Record) -> Html:
+    recipe, published = (record.part(key) for key in ("recipe", "defaults"))
+    if not recipe:
+        return EMPTY
+    usual, unset = dict(_settings(published)), list[str]()
+    groups: dict[str, list[tuple[str, str, str]]] = {"": []}
+    for key, value in _settings(recipe)[:MOST_SETTINGS]:
+        group, dot, name = key.partition(".")
+        was = usual.get(key, "not set") if usual else value
+        if value == was == "none":
+            unset.append(key)
+            continue
+        row = (name if dot else key, value, "" if was == value else was)
+        groups.setdefault(group if dot else "", []).append(row)
+    tables = [_setting_table(name, rows) for name, rows in groups.items() if rows]
+    says = "All that the run depends on."
+    says += " Marked: what differs from the published recipe." if usual else ""
+    rest = tag("p", f"Not set: {', '.join(unset)}.", class_="remark") if unset else EMPTY
+    return section("recipe", "Recipe", says, tag("div", *tables, class_="settings"), rest)
+
+
+def _settings(facts: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Flatten a recipe to dotted keys; a part that fits into a row stays in one."""
+    rows: list[tuple[str, str]] = []
+    for key, value in facts.items():
+        text = expression(value)
+        if isinstance(value, Mapping) and len(text) > INLINE:
+            rows += _settings(value, f"{before}{key}.")
+        elif before or key != "kind":
+            rows.append((f"{before}{key}", cut(text, MOST_SETTING)))
+    return rows
+
+
+def _setting_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
+    kind = next((value for key, value, _ in rows if key == "kind"), "")
+    body = [
+        tag(
+            "tr",
+            tag("th", key, scope="row"),
+            tag("td", tag("mark", value), tag("small", f"published: {was}"))
+            if was
+            else tag("td", value),
+        )
+        for key, value, was in rows
+        if key != "kind" or was
+    ]
+    caption = tag("caption", name, tag("span", f" {kind}") if kind else EMPTY) if name else EMPTY
+    kind = "setting long" if len(body) > MOST_TOGETHER else "setting"  # may go on in a new column
+    return tag("table", caption, tag("tbody", *body), class_=kind)
+
+
+def _cost(record: Record) -> Html:
+    cost = record.part("cost")
+    parameters, tokens = number(record.facts.get("parameters")), record.training.last("tokens")
+    work, by = number(cost.get("flops")), join("as counted")
+    if work is None and parameters and tokens:
+        work = 6 * parameters * tokens
+        by = join("6 × parameters × tokens, ", tag("a", "Kaplan et al. 2020", href=KAPLAN))
+    joules = number(cost.get("energy_joules"))
+    peak = number(cost.get("peak_memory_bytes")) or record.timing.greatest("memory_bytes")
+    share = record.timing.median("matmul_share")
+    rows: tuple[tuple[str, str, Content], ...] = (
+        ("Time", duration(record.seconds) if record.seconds else "", "all processes together"),
+        ("Tokens", spoken(tokens) if tokens else "", "read in training, repeats counted"),
+        ("Parameters", spoken(parameters) if parameters else "", ""),
+        ("Computation", _flops(work) if work else "", by),
+        ("Share of peak", percent(share) if share else "", "median, of the fastest matrix product"),
+        ("Peak memory", memory(peak) if peak else "", "of what was logged"),
+        ("Energy", energy(joules) if joules else "", ""),
+    )
+    shown = [
+        tag("div", tag("dt", name), tag("dd", text), tag("dd", says, class_="remark"))
+        for name, text, says in rows
+        if text
+    ]
+    says = "So far." if record.facts.get("finished") is False else ""
+    return section("cost", "Cost", says, tag("dl", *shown, class_="costs")) if shown else EMPTY
+
+
+def _flops(work: float) -> str:
+    return f"{short(work)}{'' if work >= 999.5 else NARROW}FLOP"
+
+
+def _environment(record: Record) -> Html:
+    tables = [
+        _setting_table(name, [(key, value, "") for key, value in _settings(found)])
+        for name in ("environment", "versions")
+        if (found := record.part(name))
+    ]
+    content = tag("div", *tables, class_="settings")
+    return section("environment", "Environment", "", content) if tables else EMPTY
