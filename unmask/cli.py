@@ -223,12 +223,13 @@ def _print(data: Mapping[str, Any] | Sequence[Any]) -> None:
     print(json.dumps(data, ensure_ascii=False, default=str))
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         import unmask
 
         print(unmask.__version__)
         raise typer.Exit
+    return asked
 
 
 @app.callback()
@@ -552,8 +553,24 @@ def finetune(
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens read of a row, at most.")
     ] = None,
+    warmup: Annotated[
+        float, _option("--warmup", metavar="R", help="Share of the steps in which the rate rises.")
+    ] = 0.1,
+    weight_decay: Annotated[
+        float, _option("--weight-decay", metavar="R", help="Of matrices, a step at rate 1.")
+    ] = 0.01,
     dropout: Annotated[
         float | None, _option("--dropout", metavar="R", help="In place of the model's.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        _option(
+            "--name", metavar="NAME", help="What an encoder-decoder reads before a text: sst2."
+        ),
+    ] = None,
+    evaluate_every: Annotated[
+        int | None,
+        _option("--evaluate-every", metavar="N", help="Steps.", default="an epoch, at most 1,000"),
     ] = None,
     seed: Seed = 0,
     seeds: Annotated[
@@ -600,7 +617,11 @@ def finetune(
             batch=batch,
             rate=rate,
             length=length,
+            warmup=warmup,
+            weight_decay=weight_decay,
             dropout=dropout,
+            name=name,
+            evaluate_every=evaluate_every,
             seed=seed,
             seeds=seeds,
             precision=precision,

@@ -37,7 +37,7 @@ class Demo:
 def demo(
     out: str | Path = "demo-run",
     *,
-    minutes: float = MINUTES,
+    minutes: int | float = MINUTES,
     seeds: int = SEEDS,
     quiet: bool = False,
 ) -> Demo:
@@ -86,7 +86,7 @@ def demo(
     )
 
 
-def _pretrained(out: Path, minutes: float, quiet: bool) -> Record:
+def _pretrained(out: Path, minutes: int | float, quiet: bool) -> Record:
     """Pretrain, unless that was done by an earlier call."""
     if not ((out / FACTS).is_file() and read_facts(out).get("finished")):
         recipe = recipes.read(recipe_file(), base=card_recipe)

@@ -10,7 +10,7 @@ from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
-from unmask.serving.words import NARROW, expression, memory, short
+from unmask.serving.words import NARROW, Number, expression, memory, short
 
 
 def describe(model: str) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def _part(value: Any) -> str:
     return expression(value).replace(NARROW, " ")
 
 
-def _short(n: float) -> str:
+def _short(n: Number) -> str:
     return short(n).replace(NARROW, " ")
 
 
-def _memory(n: float) -> str:
+def _memory(n: Number) -> str:
     return memory(n).replace(NARROW, " ")

@@ -19,7 +19,7 @@ class Earlier:
 
     folder: Path
     recipe: Recipe
-    minutes: float | None
+    minutes: int | float | None
     """That it was given. None: it was given steps or tokens."""
     measured: bool
     """Its number of steps is known: if it was given minutes, they have been measured."""
@@ -51,7 +51,8 @@ def earlier(folder: Path, *, resume: bool) -> Earlier | None:
 
 def _counts(path: Path) -> bool:
     """Say whether a file is more than what a run that never began leaves behind."""
-    return path.name != ".lock" and not path.name.endswith(".part")
+    left = path.name.startswith(".") and path.name.endswith(".part")
+    return path.name != ".lock" and not left
 
 
 def _read(folder: Path, facts: dict[str, object]) -> Earlier:
@@ -71,7 +72,7 @@ def _read(folder: Path, facts: dict[str, object]) -> Earlier:
     return Earlier(
         folder=folder,
         recipe=recipe,
-        minutes=float(minutes) if isinstance(minutes, int | float) else None,
+        minutes=minutes if isinstance(minutes, int | float) else None,
         measured=measured,
         threads=threads if isinstance(threads, int) else None,
     )

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
@@ -16,6 +16,7 @@ from unmask.tokens.manifest import Manifest, read_manifest
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.training.data import prepared, read_documents, tokenizer_spec
+from unmask.training.log import Stream
 from unmask.training.recipe import Recipe
 
 OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
@@ -86,7 +87,7 @@ def tokenize(
     *,
     tokenizer: Tokenizer | None = None,
     workers: int = 1,
-    terminal: TextIO | None = None,
+    terminal: Stream | None = None,
 ) -> Shards:
     """Tokenize what a recipe trains on into a folder, with the tokenizer that it says.
 
@@ -168,7 +169,7 @@ def check_options(
             )
 
 
-def _tokenizer(recipe: Recipe, out: Path, terminal: TextIO | None) -> Tokenizer:
+def _tokenizer(recipe: Recipe, out: Path, terminal: Stream | None) -> Tokenizer:
     """Load the tokenizer of a folder in which this was begun, or the recipe's; or learn one."""
     if (out / "tokenizer" / "tokenizer.json").is_file():
         return Tokenizer.load(out / "tokenizer")
@@ -181,7 +182,7 @@ def _tokenizer(recipe: Recipe, out: Path, terminal: TextIO | None) -> Tokenizer:
 
 
 def _counted(
-    documents: Iterable[Document], what: str, terminal: TextIO | None
+    documents: Iterable[Document], what: str, terminal: Stream | None
 ) -> Iterable[Document]:
     """Show on a terminal how many documents were read so far, as they are."""
     return documents if terminal is None else _shown(documents, what, _Line(terminal))
@@ -206,7 +207,7 @@ def _shown(documents: Iterable[Document], what: str, line: "_Line") -> Iterator[
 class _Line:
     """One line that is overwritten in place on a terminal; elsewhere, a line now and then."""
 
-    def __init__(self, terminal: TextIO) -> None:
+    def __init__(self, terminal: Stream) -> None:
         self._terminal = terminal
         self._live = terminal.isatty()
         self._next = time.monotonic() + (_LIVE if self._live else _PLAIN)
@@ -223,4 +224,5 @@ class _Line:
         self._write(said(), end="\n")
 
     def _write(self, text: str, end: str) -> None:
-        print("\r\x1b[K" + text if self._live else text, end=end, file=self._terminal, flush=True)
+        self._terminal.write(("\r\x1b[K" if self._live else "") + text + end)
+        self._terminal.flush()

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
@@ -49,7 +49,7 @@ from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
 from unmask.training.data import Data, lay_out, prepared
-from unmask.training.log import Log
+from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
@@ -80,7 +80,7 @@ class Plan:
     """
 
     out: Path
-    minutes: float | None = None
+    minutes: int | float | None = None
     """Until its number of steps is measured."""
     earlier: Earlier | None = None
     """The run in the folder, to go on with."""
@@ -88,12 +88,13 @@ class Plan:
     device: str = "auto"
     threads: int | None = None
     tensorboard: bool = False
-    terminal: TextIO | None = None
+    terminal: Stream | None = None
 
     def say(self, text: str) -> None:
         """Show a line."""
         if self.terminal is not None:
-            print(text, file=self.terminal, flush=True)
+            self.terminal.write(f"{text}\n")
+            self.terminal.flush()
 
 
 def pretrain(
@@ -103,7 +104,7 @@ def pretrain(
     out: str | Path,
     steps: int | None = None,
     tokens: int | None = None,
-    minutes: float | None = None,
+    minutes: int | float | None = None,
     begin: str | Path | None = None,
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
@@ -210,7 +211,7 @@ def pretrain(
 def _check_numbers(
     steps: int | None,
     tokens: int | None,
-    minutes: float | None,
+    minutes: int | float | None,
     workers: int,
     threads: int | None,
 ) -> None:

@@ -1,0 +1,203 @@
+"""A corpus is tokenized once, and only from what was asked for."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_text import corpus
+
+from unmask.serving import prepare as module
+from unmask.serving.prepare import prepare
+from unmask.serving.pretrain import pretrain
+from unmask.text.corpus import documents
+from unmask.tokens.shards import Shards
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(corpus())
+    return path
+
+
+def small(text: Path, out: Path, **more) -> Shards:
+    more.setdefault("vocab_size", 120)
+    return prepare(text, out=out, quiet=True, **more)
+
+
+def test_the_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
+    shards = small(text, tmp_path / "out")
+    assert shards.n_documents == 30
+    assert shards.tokenizer.size == 120
+    said = shards.tokenizer.decode(shards.text(0, 9).ids.tolist())
+    first = next(documents(text)).text.lower()
+    assert said.replace(" ", "")[:20] == first.replace(" ", "")[:20]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_call_gives_the_same_folder_whatever_the_workers(
+    workers: int, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "a")
+    small(text, tmp_path / "b", workers=workers)
+    a, b = ((tmp_path / name / "00000.tokens").read_bytes() for name in "ab")
+    assert a == b
+
+
+def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeypatch) -> None:
+    small(text, tmp_path / "out")
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise AssertionError("it learned a tokenizer again")
+
+    monkeypatch.setattr(module, "learn", fail)
+    assert small(text, tmp_path / "out").n_documents == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
+        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+        ({"encoding_errors": "replace"}, "encoding_errors = 'strict', not 'replace'"),
+        ({"model": "gpt2-mini", "vocab_size": 300}, "model = 'bert-mini', not 'gpt2-mini'"),
+    ],
+)
+def test_a_folder_made_in_another_way_is_refused(
+    change: dict[str, object], message: str, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match=message):
+        small(text, tmp_path / "out", **change)
+
+
+def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    text.write_text(corpus(seed=1))
+    with pytest.raises(ValueError, match="was made from other documents"):
+        small(text, tmp_path / "out")
+
+
+def test_interrupted_it_goes_on_with_its_tokenizer(text: Path, tmp_path: Path, monkeypatch) -> None:
+    write = module.write
+
+    def stop(documents, tokenizer, out, **more):
+        def some():
+            for i, document in enumerate(documents):
+                if i == 20:
+                    raise KeyboardInterrupt
+                yield document
+
+        return write(some(), tokenizer, out, **more)
+
+    monkeypatch.setattr(module, "write", stop)
+    with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
+        small(text, tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match="unfinished"):
+        Shards.open(tmp_path / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "learn", stop)  # it must not be called
+    small(text, tmp_path / "out")
+    monkeypatch.undo()
+    small(text, tmp_path / "whole")
+    a, b = ((tmp_path / name / "00000.tokens").read_bytes() for name in ("out", "whole"))
+    assert a == b
+
+
+def test_text_is_read_once(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to(text)
+    for twice in ([text, text], [text, tmp_path / "*.txt"], [tmp_path]):
+        with pytest.raises(ValueError, match="is named twice"):
+            small(twice, tmp_path / "out")
+
+
+def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match="is prepared already"):
+        small(tmp_path / "out", tmp_path / "again")
+    with pytest.raises(ValueError, match="give it alone"):
+        small([tmp_path / "out", text], tmp_path / "again")
+
+
+def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.pdf").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
+        small(text, tmp_path / "other")
+    with pytest.raises(ValueError, match="is a file"):
+        small(text, text)
+
+
+def test_a_line_longer_than_a_document_may_be_is_cut(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    one = corpus().replace("\n", " ")
+    text.write_text(one * (4_500_000 // len(one)))
+    shards = prepare(text, out=tmp_path / "long", tokenizer=tmp_path / "out/tokenizer", quiet=True)
+    assert shards.n_documents == 2
+    assert shards.n_bytes == pytest.approx(text.stat().st_size, abs=2)
+
+
+class Terminal(io.StringIO):
+    def __init__(self, live: bool) -> None:
+        super().__init__()
+        self.live = live
+
+    def isatty(self) -> bool:
+        return self.live
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_is_shown_and_ends_with_what_was_read(
+    live: bool, text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "_LIVE", 0.0)
+    terminal = Terminal(live)
+    monkeypatch.setattr(module.sys, "stderr", terminal)
+    prepare(text, out=tmp_path / "out", vocab_size=120)
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith("learning a WordPiece tokenizer: 30 documents, 12.6 k characters")
+    assert lines[1].endswith("tokenizing: 30 documents, 12.6 k characters")
+    assert lines[1].count("\r") == (31 if live else 0)
+
+
+def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "prepared", model="bert-tiny")
+    changes = ["length=32", "batch_tokens=256", "log_every=2", "dev=0.1"]
+    changes += ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}"]
+    for name, data, size in (("a", text, 120), ("b", tmp_path / "prepared", None)):
+        pretrain(
+            "bert-tiny", data=data, out=tmp_path / name, vocab_size=size, steps=4, quiet=True,
+            changes=changes, threads=1,
+        )  # fmt: skip
+    a, b = ((tmp_path / name / "log.jsonl").read_bytes() for name in "ab")
+    assert a == b
+    assert not (tmp_path / "b" / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
+        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+    ],
+)
+def test_training_on_it_with_other_options_is_refused(
+    told: dict[str, object], message: str, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match=message):
+        pretrain("bert-tiny", data=tmp_path / "out", out=tmp_path / "run", quiet=True, **told)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_it_was_made_from_is_written(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    said = json.loads(json.loads((tmp_path / "out" / "shards.json").read_text())["made_from"])
+    assert said["vocab_size"] == 120
+    assert [(Path(name).name, size) for name, size, _ in said["files"]] == [
+        ("text.txt", text.stat().st_size)
+    ]
+    assert np.fromfile(tmp_path / "out" / "00000.tokens", "<u2").max() < 120

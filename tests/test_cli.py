@@ -1,0 +1,918 @@
+"""The command line: what it prints, what it answers to mistakes, and that nothing is lost."""
+
+import inspect
+import io
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pytest
+import typer
+from toy_text import corpus
+
+from unmask import cli
+
+ROOT = Path(__file__).parents[1]
+SMALL = """
+model = "{model}"
+vocab_size = {size}
+length = 32
+batch_tokens = 256
+dev = 0.1
+log_every = 3
+evaluate_every = 6
+checkpoint_every = 5
+[architecture]
+d_model = 32
+d_ff = 64
+n_layers = 1
+n_heads = 2
+"""
+ROWS = [("the old king saw the gate", "a"), ("her brother loved the sea", "b")] * 12
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def unmask(capsys, monkeypatch) -> Run:
+    """Give a function that runs a command in this process."""
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments: object, stdin: bytes | None = None) -> Said:
+        capsys.readouterr()
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = cli.run([str(a) for a in arguments])
+        return Said(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """Make small models and all kinds of files, good and bad ones."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "text.txt").write_text(corpus())
+    (home / "small.toml").write_text(SMALL.format(model="bert-tiny", size=120))
+    (home / "gpt.toml").write_text(SMALL.format(model="gpt2-mini", size=300))
+    files = {
+        "empty.txt": b"",
+        "blank.txt": b"\n \n\t\n",
+        "bad.txt": b"hello\nworld \xff there\n",
+        "nul.txt": b"hello\nwor\0ld\n",
+        "surrogate.jsonl": b'{"text": "ok"}\n{"text": "a \\ud800 b"}\n',
+        "fields.jsonl": b'{"body": "ok", "title": "x"}\n',
+        "odd.xyz": b"text",
+        "rows.tsv": "".join(f"{t}\t{label}\n" for t, label in [("text", "label"), *ROWS]).encode(),
+        "unseen.tsv": b"text\tlabel\nthe king\tc\n",
+        "one-class.tsv": b"text\tlabel\nthe king\ta\nthe sea\ta\n",
+        "few-fields.tsv": b"text\tlabel\nthe king\ta\nthe sea\n",
+        "other.tsv": b"x\ty\nthe king\ta\nthe sea\tb\n",
+        "header.tsv": b"text\tlabel\n",
+        "numbers.tsv": b"text\tscore\nthe king\t1\nthe sea\tmuch\n",
+        "unknown.toml": b'model = "bert-tiny"\nlenght = 3\n',
+        "type.toml": b'model = "bert-tiny"\nlength = "x"\n',
+        "syntax.toml": b'model = "bert-tiny"\nlength =\n',
+        "model.toml": b'model = "bert-tinny"\n',
+        "nothing.toml": b"length = 3\n",
+    }
+    for name, data in files.items():
+        (home / name).write_bytes(data)
+    (home / "void").mkdir()
+    (home / "thesis").mkdir()
+    (home / "thesis" / "thesis.pdf").write_text("mine")
+    for model, recipe in (("bert", "small"), ("gpt", "gpt")):
+        words = ["pretrain", home / f"{recipe}.toml", home / "text.txt", "--out", home / model]
+        words += ["--steps", 6, "--threads", 1, "--quiet"]
+        assert cli.run([str(word) for word in words]) == 0
+    words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
+    words += ["--epochs", 1, "--out", home / "tuned", "--quiet"]
+    assert cli.run([str(word) for word in words]) == 0
+    return home
+
+
+def check_mistake(said: Said, *words: str) -> None:
+    """Check that a mistake is told in one line that has some words in it."""
+    assert said.status == 2, said
+    lines = said.err.splitlines()
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("unmask"), said.err
+    for word in words:
+        assert word in lines[0]
+
+
+# What it says of itself
+
+
+TREE = list(vars(typer.main.get_command(cli.app))["commands"].items())
+COMMANDS = [name for name, _ in TREE]
+
+
+def test_help_of_every_command_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+from unmask import cli
+for name in {COMMANDS}:
+    assert cli.run([name, "--help"]) == 0
+heavy = {{"torch", "numpy", "tokenizers", "safetensors", "huggingface_hub"}} & set(sys.modules)
+sys.exit(f"imported: {{heavy}}" if heavy else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "command"), TREE)
+def test_every_command_and_option_says_what_it_is(name: str, command: Any) -> None:
+    assert command.help
+    for parameter in command.params:
+        assert parameter.help, f"{name}: {parameter.name}"
+
+
+@pytest.mark.parametrize(("name", "command"), TREE)
+def test_every_command_takes_json(name: str, command: Any) -> None:
+    assert any("--json" in parameter.opts for parameter in command.params)
+
+
+def test_the_choices_are_those_of_the_library() -> None:
+    from unmask.evaluation.embed import Pooling
+    from unmask.finetuning.tasks import Kind
+    from unmask.serving.folders import FORMATS
+    from unmask.text.corpus import Separator
+    from unmask.text.lines import EncodingErrors
+    from unmask.training.recipe import Precision
+
+    def choices(command: str, name: str) -> tuple[str, ...]:
+        annotation = getattr(cli, command).__annotations__[name]
+        literal = get_args(annotation)[0]
+        return get_args(next((a for a in get_args(literal) if get_args(a)), literal))
+
+    assert choices("embed", "pooling") == get_args(Pooling)
+    assert choices("finetune", "task") == get_args(Kind)
+    assert choices("finetune", "precision") == get_args(Precision)
+    assert choices("convert", "to") == FORMATS
+    for command in ("prepare", "pretrain", "evaluate"):
+        assert choices(command, "document") == get_args(Separator)
+        assert choices(command, "encoding_errors") == get_args(EncodingErrors)
+
+
+@pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo"])
+def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None:
+    import unmask as package
+    from unmask.serving.demo import demo
+
+    function = demo if name == "demo" else getattr(package, name)
+    takes = set(inspect.signature(function).parameters) - {"terminal"}
+    known = set(inspect.signature(getattr(cli, name)).parameters)
+    known |= {"base"} if name == "finetune" else set()  # there, MODEL
+    assert takes <= known
+
+
+def test_without_a_command_it_shows_its_help(unmask: Run) -> None:
+    said = unmask()
+    assert said.status == 0
+    assert all(f"  {name} " in said.out for name in COMMANDS)
+
+
+def test_it_says_its_version(unmask: Run) -> None:
+    import unmask as package
+
+    assert unmask("--version") == (0, f"{package.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("pretian", "unmask: no such command 'pretian'. Did you mean 'pretrain'?; see"),
+        ("pretrain --stpes 3", "--steps"),
+        ("pretrain --steps", "'--steps' requires an argument"),
+        ("pretrain --steps many", "'--steps'"),
+        ("embed x --pooling max", "'max' is not one of 'mean', 'first', 'last', 'none'"),
+        ("finetune x --task sing --train y", "'classify', 'pairs', 'regress', 'tag'"),
+        ("finetune x --task tag --train y --tune lora", "'full', 'frozen'"),
+        ("prepare x --out y --document page", "'blank', 'line', 'file'"),
+        ("prepare x --out y --encoding-errors ignore", "'strict', 'replace'"),
+        ("convert x y --to onnx", "'huggingface', 'unmask'"),
+        ("convert x", "missing argument 'FOLDER'"),
+        ("hide", "missing argument 'MODEL'"),
+        ("models all", "unexpected extra argument"),
+    ],
+)
+def test_a_misspelled_command_is_told_in_one_line(words: str, line: str, unmask: Run) -> None:
+    said = unmask(*words.split())
+    check_mistake(said)
+    assert line.lower() in said.err.lower()
+    assert "--help" in said.err
+
+
+# What it prints
+
+
+def test_models_are_listed_by_family(unmask: Run) -> None:
+    names = [line.split()[0] for line in unmask("models", "--family", "gpt2").out.splitlines()]
+    assert names == ["gpt2-mini", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+    facts = json.loads(unmask("models", "--json").out)
+    assert {card["family"] for card in facts} == {"bert", "gpt2", "t5"}
+    check_mistake(unmask("models", "--family", "llama"), "bert, gpt2, t5", "'llama'")
+
+
+def test_a_card_and_a_folder_are_described(unmask: Run, home: Path) -> None:
+    assert "110,106,428" in unmask("show", "bert-base").out
+    facts = json.loads(unmask("show", home / "bert", "--json").out)
+    assert facts["architecture"]["d_model"] == 32
+    check_mistake(unmask("show", "bert-bse"), "unknown model 'bert-bse'", "'bert-base'")
+
+
+def test_a_run_says_where_it_is(unmask: Run, home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["pretrain", home / "small.toml", "--data", home / "text.txt", "--out", out]
+    said = unmask(*words, "--steps", 3, "--json")
+    facts = json.loads(said.out)
+    assert facts["folder"] == str(out)
+    assert facts["evaluation"]["masked_loss"] > 0
+    assert "tokenizing: 30 documents" in said.err
+    assert "3/3  loss" in said.err
+
+
+def test_a_quiet_run_says_nothing_on_the_way(unmask: Run, home: Path, tmp_path: Path) -> None:
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
+    said = unmask(*words, "--steps", 1, "--quiet")
+    assert said.err == ""
+    assert said.out == f"{tmp_path}/run: done; the report is {tmp_path}/run/report.html\n"
+
+
+def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) -> None:
+    bert, text = home / "bert", home / "text.txt"
+    words: list[list[object]] = [
+        ["hide", bert, "the old king saw the gate", "--json"],
+        ["prepare", text, "--out", tmp_path / "p", "--tokenizer", bert, "--quiet", "--json"],
+        ["evaluate", bert, "--data", text, "--json"],
+        ["evaluate", home / "tuned", "--data", home / "rows.tsv", "--json"],
+        ["predict", home / "tuned", "the king", "the sea", "--json"],
+        ["fill", bert, "the [MASK] king", "--json"],
+        ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 3, "--json"],
+        ["embed", bert, "the king", "--json"],
+        ["convert", bert, tmp_path / "c", "--json"],
+        ["report", bert, "--json"],
+    ]
+    for line in words:
+        said = unmask(*line)
+        assert said.status == 0, said
+        assert all(isinstance(json.loads(row), dict) for row in said.out.splitlines()), line
+
+
+def test_texts_come_from_words_files_and_standard_input(unmask: Run, home: Path) -> None:
+    tuned, (a, b) = home / "tuned", (text for text, _ in ROWS[:2])
+    (home / "two.txt").write_text(f"{a}\n\n{b}\n")
+
+    def answers(*words: object, stdin: bytes | None = None) -> list[tuple[str, str]]:
+        said = unmask("predict", tuned, *words, stdin=stdin)
+        return [(x["text"], x["label"]) for x in map(json.loads, said.out.splitlines())]
+
+    expected = answers(a, b)
+    assert [text for text, _ in expected] == [a, b]
+    assert answers("--input", home / "two.txt") == expected
+    assert answers(stdin=f"{a}\n\n{b}".encode()) == expected
+    assert answers("--input", home / "rows.tsv") == expected * (len(ROWS) // 2)
+
+
+def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
+    texts = [text for text, _ in ROWS[:2]] * 3 + ["the gate"]
+    together = unmask("fill", home / "bert", *(f"{text} [MASK]" for text in texts)).out
+    monkeypatch.setattr(cli, "TOGETHER", 2)
+    given = "".join(f"{text} [MASK]\n" for text in texts).encode()
+    assert unmask("fill", home / "bert", stdin=given).out == together
+    said = unmask("fill", home / "bert", stdin=given + b"nothing\n")
+    assert said.out == together.rsplit("\n", 3)[0] + "\n"  # what was answered is printed
+    check_mistake(said, "after the first 6 texts: text 2 has no blank")
+
+
+def test_vectors_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
+    import numpy as np
+
+    said = unmask("embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy")
+    assert said.status == 0
+    assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (60, 32)
+
+
+def test_a_folder_without_a_tokenizer_converts_and_says_so(
+    unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    bare = shutil.copytree(home / "bert", tmp_path / "bare")
+    for path in bare.glob("tokenizer*"):
+        path.unlink()
+    said = unmask("convert", bare, tmp_path / "new")
+    assert said.out == f"{tmp_path}/new\n"
+    assert said.err == f"{bare}: has no tokenizer, so {tmp_path}/new has none either\n"
+    check_mistake(unmask("fill", tmp_path / "new", "a [MASK]"), "no tokenizer")
+
+
+def test_weights_that_a_folder_lacks_are_named(unmask: Run, home: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(home / "bert", tmp_path / "bert")
+    tensors = load_file(folder / "model.safetensors")
+    lost = {n: x for n, x in tensors.items() if n != "cls.predictions.transform.dense.weight"}
+    save_file(lost, folder / "model.safetensors", {"format": "pt"})
+    said = unmask("fill", folder, "the [MASK]")
+    assert said.status == 0
+    assert "lacks weights, which are drawn at random: heads.language" in said.err
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("prepare {}/none.txt", "none.txt: no such file"),
+        ("prepare {}/empty.txt", "empty.txt: no text"),
+        ("prepare {}/blank.txt", "blank.txt: no text"),
+        ("prepare {}/bad.txt", "bad.txt:2: invalid UTF-8 at byte offset 12"),
+        ("prepare {}/nul.txt", "nul.txt:2: a NUL"),
+        ("prepare {}/surrogate.jsonl", "surrogate.jsonl:2: a lone surrogate"),
+        ("prepare {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
+        ("prepare {}/odd.xyz", "unknown ending; known are .txt"),
+        ("prepare {}/void", "void: no file of a known kind"),
+        ("prepare {}/*.log", "no file matches this pattern"),
+        ("prepare {}/text.txt {}/text.txt", "text.txt: is named twice"),
+        ("prepare hf:no/where", "hf:no/where: cannot be reached"),
+        ("prepare {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
+        ("prepare {}/text.txt --workers 0", "workers must be at least 1, got 0"),
+        ("prepare {}/text.txt --tokenizer {}/void", "void has no tokenizer"),
+        ("prepare {}/text.txt --tokenizer {}/bert --vocab-size 9", "vocab_size is of a tokenizer"),
+        ("prepare {}/text.txt --model bret-mini", "did you mean 'bert-mini'"),
+    ],
+)
+def test_a_mistake_in_preparing_is_told_and_leaves_nothing(
+    words: str, line: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    check_mistake(
+        unmask(*words.format(*[home] * 3).split(), "--out", tmp_path / "o", "--quiet"), line
+    )
+    assert not (tmp_path / "o" / "shards.json").exists()
+
+
+@pytest.mark.parametrize("name", ["bad.txt", "nul.txt", "surrogate.jsonl"])
+def test_bytes_that_are_no_text_can_be_replaced(
+    name: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    words = ["pretrain", home / "small.toml", "--data", home / name, "--out", out, "--quiet"]
+    words += ["--vocab-size", 40, "--steps", 1, "--set", "dev=0"]
+    check_mistake(unmask(*words), "--encoding-errors replace")
+    assert not out.exists()
+    assert unmask(*words, "--encoding-errors", "replace").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("{}/none.toml {}/text.txt", "none.toml: no such file"),
+        (
+            "{}/unknown.toml {}/text.txt",
+            "unknown.toml: unknown key 'lenght'; did you mean 'length'",
+        ),
+        ("{}/type.toml {}/text.txt", "type.toml: length must be int, got 'x'"),
+        ("{}/syntax.toml {}/text.txt", "syntax.toml: not TOML (Invalid value (at line 2"),
+        ("{}/model.toml {}/text.txt", "unknown model 'bert-tinny'; did you mean 'bert-tiny'"),
+        ("{}/nothing.toml {}/text.txt", "nothing.toml: model must be the name of a card"),
+        ("bret-tiny {}/text.txt", "did you mean 'bert-tiny'"),
+        ("{}/bert {}/text.txt", "is no card; to go on from its weights, name its card"),
+        ("bert-tiny", "no data: name text files"),
+        ("{}/small.toml --data {}/none.txt", "none.txt: no such file"),
+        ("{}/small.toml --data {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
+        ("{}/small.toml {}/text.txt {}/text.txt", "text.txt: is named twice"),
+        ("{}/small.toml hf:no/where", "hf:no/where: cannot be reached"),
+        ("{}/small.toml {}/text.txt --steps 0", "steps must be at least 1, got 0"),
+        ("{}/small.toml {}/text.txt --tokens 0", "tokens must be at least 1, got 0"),
+        ("{}/small.toml {}/text.txt --minutes -1", "minutes must be above 0, got -1"),
+        ("{}/small.toml {}/text.txt --minutes nan", "minutes must be above 0, got nan"),
+        ("{}/small.toml {}/text.txt --steps 1 --minutes 1", "got steps and minutes"),
+        ("{}/small.toml {}/text.txt --threads 0", "threads must be at least 1, got 0"),
+        ("{}/small.toml {}/text.txt --workers -1", "workers must be at least 0, got -1"),
+        ("{}/small.toml {}/text.txt --seed -1", "seed must be from 0"),
+        ("{}/small.toml {}/text.txt --checkpoint-every 0", "checkpoint_every must be at least 1"),
+        ("{}/small.toml {}/text.txt --device abacus", "device 'abacus' cannot be used here"),
+        ("{}/small.toml {}/text.txt --set rate=nan", "--set rate=nan: rate must be above 0"),
+        ("{}/small.toml {}/text.txt --set nonsense", "--set nonsense: must be key=value"),
+        ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
+        ("{}/small.toml {}/text.txt --set optimizer=Adam", "one of ['AdamW', 'Lamb', 'Muon']"),
+        ("{}/small.toml {}/text.txt --length 3", "a length of 3 leaves no room for text"),
+        ("{}/small.toml {}/text.txt --length 600 --set batch_tokens=600", "512 positions, got 600"),
+        ("{}/small.toml {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
+        ("{}/small.toml {}/text.txt --tokenizer {}/none", "none: there is no such folder"),
+        ("{}/small.toml {}/text.txt --from {}/none", "none: no such folder"),
+        ("{}/small.toml {}/text.txt --from {}/gpt", "is a gpt2 model, the recipe's is bert"),
+        ("{}/small.toml {}/text.txt --from hf:no/where", "hf:no/where: cannot be fetched"),
+    ],
+)
+def test_a_mistake_in_pretraining_is_told_and_leaves_nothing(
+    words: str, line: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    words = words.format(*[home] * 4)
+    check_mistake(unmask("pretrain", *words.split(), "--out", tmp_path / "run", "--quiet"), line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: Path) -> None:
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet", "--out"]
+    check_mistake(unmask(*words, home / "thesis"), "thesis: holds files, but not a run")
+    check_mistake(unmask(*words, home / "thesis", "--resume"), "holds files, but not a run")
+    check_mistake(unmask(*words, home / "odd.xyz"), "odd.xyz: is a file")
+    check_mistake(unmask(*words, home / "bert"), "holds a run already", "--resume")
+    check_mistake(unmask(*words, home / "tuned", "--resume"), "is a finetune run")
+    words_of = ["pretrain", "--out", home / "bert", "--resume"]
+    check_mistake(unmask(*words_of, "--seed", 7), "this run has seed = 0, not 7")
+    check_mistake(unmask("pretrain", "--out", tmp_path / "none", "--resume"), "holds no run")
+    check_mistake(unmask("report", home / "void"), "is not a run folder")
+    words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
+    words += ["--quiet", "--out"]
+    check_mistake(unmask(*words, home / "thesis"), "thesis: holds files, but not a run")
+    check_mistake(unmask(*words, home / "odd.xyz"), "odd.xyz: is a file")
+    check_mistake(unmask(*words, home / "bert", "--resume"), "is a run of pretrain")
+    check_mistake(unmask("convert", home / "bert", home / "thesis"), "with files in it")
+    assert not (tmp_path / "none").exists()
+    assert os.listdir(home / "thesis") == ["thesis.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--task classify --train {}/one-class.tsv", "only one label, 'a'"),
+        ("--task classify --train {}/few-fields.tsv", "few-fields.tsv:3: 1 field"),
+        ("--task classify --train {}/header.tsv", "has a header but no rows"),
+        ("--task classify --train {}/empty.txt", "empty.txt: the file is empty"),
+        ("--task classify --train {}/other.tsv", "(columns: 'x', 'y')"),
+        ("--task classify --train {}/none.tsv", "none.tsv: no such file"),
+        ("--task classify --train {}/rows.tsv --text body", "no column 'body'"),
+        ("--task classify --train {}/rows.tsv --dev {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
+        ("--task classify --train {}/rows.tsv --test {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
+        ("--task classify --train {}/rows.tsv --metric bleu", "metric must be one of accuracy"),
+        ("--task classify --train {}/rows.tsv --epochs 0", "epochs must be above 0, got 0"),
+        ("--task classify --train {}/rows.tsv --rate nan", "rate must be above 0, got nan"),
+        ("--task regress --train {}/numbers.tsv", "numbers.tsv:3: 'score' must be a number"),
+    ],
+)
+def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
+    words: str, line: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    words = words.format(*[home] * 2)
+    out = ["--out", tmp_path / "run", "--quiet"]
+    check_mistake(unmask("finetune", home / "bert", *words.split(), *out), line)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("fill {}/bert nothing", "has no blank: 'nothing'"),
+        ("fill {}/bert a[MASK] --top-k 0", "top_k must be at least 1"),
+        ("fill {}/gpt a[MASK]", "does not fill blanks; use `generate`"),
+        ("fill bert-mini a[MASK]", "bert-mini is a description without trained weights"),
+        ("fill {}/none a[MASK]", "none: no such folder"),
+        ("fill {}/text.txt a[MASK]", "is a file; a model is a folder"),
+        ("fill {}/void a[MASK]", "not a model: it has no config.json"),
+        ("fill hf:no/where a[MASK]", "hf:no/where: cannot be fetched"),
+        ("fill {}/bert a[MASK] --input {}/text.txt", "give texts or --input, not both"),
+        ("fill {}/bert --input {}/none.txt", "none.txt: no such file"),
+        ("fill {}/bert --input {}/bad.txt", "bad.txt:2: invalid UTF-8"),
+        ("fill {}/bert a[MASK] --device abacus", "device 'abacus'"),
+        ("generate {}/bert --prompt a", "does not generate; use `fill`"),
+        ("generate {}/gpt --prompt a --temperature nan", "temperature must be at least 0"),
+        ("generate {}/gpt --prompt a --top-p 2", "top_p must be above 0 and at most 1"),
+        ("generate {}/gpt --prompt a --seed -1", "seed must be at least 0"),
+        ("embed {}/bert a --layer 9", "layer must be from -2 to 1, got 9"),
+        ("embed {}/bert a --pooling none --out x.npy", "--pooling none gives one a token"),
+        ("embed {}/bert a --out {}/none/x.npy", "x.npy: there is no folder"),
+        ("embed {}/bert --input {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
+        ("predict {}/bert a", "no head that labels texts"),
+        ("predict {}/tuned --input {}/other.tsv", "(columns: 'x', 'y')"),
+        ("evaluate {}/bert", "no data"),
+        ("evaluate {}/bert {}/empty.txt", "empty.txt: no text"),
+        ("evaluate {}/bert {}/text.txt --length 600", "512 positions, got 600"),
+        ("evaluate {}/bert {}/text.txt --seed -1", "seed must be at least 0, got -1"),
+        ("evaluate {}/tuned {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
+        ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "one file of labelled rows, got 2"),
+        ("hide {}/bert the --set choose.rat=1", "did you mean 'rate'"),
+        ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
+    ],
+)
+def test_a_mistake_in_using_a_model_is_told(words: str, line: str, unmask: Run, home: Path) -> None:
+    check_mistake(unmask(*words.format(*[home] * 3).split()), line)
+
+
+def test_a_prompt_longer_than_the_positions_is_told(unmask: Run, home: Path) -> None:
+    said = unmask("generate", home / "gpt", "--prompt", "the king " * 600)
+    check_mistake(said, "512 positions")
+
+
+@pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
+def test_standard_input_that_holds_no_text_is_told(
+    command: str, unmask: Run, home: Path, monkeypatch
+) -> None:
+    model = home / {"predict": "tuned", "generate": "gpt"}.get(command, "bert")
+    check_mistake(unmask(command, model, stdin=b""), "standard input: no text in it")
+    check_mistake(unmask(command, model, stdin=b"\n \n"), "standard input: no text in it")
+    check_mistake(unmask(command, model, stdin=b"\na\xff\n"), "standard input:2: invalid UTF-8")
+    monkeypatch.setattr(sys, "stdin", None)
+    check_mistake(unmask(command, model), "standard input is closed")
+
+
+def test_a_word_of_the_command_line_that_is_no_text_is_told(unmask: Run, home: Path) -> None:
+    check_mistake(unmask("fill", home / "bert", "a [MASK] \udcff"), "not UTF-8 at character 10")
+
+
+def damage_weights(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    return "model.safetensors: truncated or damaged"
+
+
+def lose_weights(folder: Path) -> str:
+    (folder / "model.safetensors").unlink()
+    return "no weights (looked for model.safetensors"
+
+
+def change_config(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def another_family(folder: Path) -> str:
+    change_config(folder, model_type="llama")
+    return "config.json: model_type 'llama' is not one of ['bert', 'gpt2', 't5']"
+
+
+def another_shape(folder: Path) -> str:
+    change_config(folder, hidden_size=64)
+    return "the configuration says"
+
+
+def no_heads(folder: Path) -> str:
+    change_config(folder, num_attention_heads=0)
+    return "config.json: n_heads must be at least 1, got 0"
+
+
+def no_json(folder: Path) -> str:
+    (folder / "config.json").write_text("{")
+    return "config.json: not JSON"
+
+
+def large_tokenizer(folder: Path) -> str:
+    path = folder / "tokenizer.json"
+    said = json.loads(path.read_text())
+    vocabulary = said["model"]["vocab"]
+    n = len(vocabulary)
+    vocabulary |= {f"word{i}": n + i for i in range(50)}
+    path.write_text(json.dumps(said))
+    return f"the tokenizer has {n + 50} ids, but the model only {n} token vectors"
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("pwned",)
+
+
+def evil_weights(folder: Path) -> str:
+    lose_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Evil()}))
+    return "pytorch_model.bin: refused or damaged (only a file of nothing but tensors is read)"
+
+
+def no_pickle(folder: Path) -> str:
+    lose_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"abc")
+    return "pytorch_model.bin: refused or damaged"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_weights, lose_weights, another_family, another_shape, no_heads, no_json,
+        large_tokenizer, evil_weights, no_pickle,
+    ],
+)  # fmt: skip
+def test_a_damaged_model_is_told(
+    damage: Callable[[Path], str], unmask: Run, home: Path, tmp_path: Path, monkeypatch
+) -> None:
+    ignored = shutil.ignore_patterns("checkpoints", "data")
+    folder = shutil.copytree(home / "bert", tmp_path / "m", ignore=ignored)
+    line = damage(folder)
+    check_mistake(unmask("fill", folder, "the [MASK]"), str(folder), line)
+    assert not (ROOT / "pwned").exists()
+
+
+def test_code_that_a_folder_names_is_not_run(unmask: Run, home: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(home / "bert", tmp_path / "m")
+    change_config(folder, auto_map={"AutoModel": "evil.Model"})
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
+    assert unmask("fill", folder, "the [MASK]").status == 0
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_damaged_run_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+    def resumed() -> Said:
+        return unmask("pretrain", "--out", tmp_path / "run", "--resume", "--quiet")
+
+    def fresh() -> Path:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        return shutil.copytree(home / "bert", tmp_path / "run")
+
+    path = fresh() / "data" / "00000.tokens"
+    path.write_bytes(path.read_bytes()[:-2])
+    check_mistake(resumed(), "00000.tokens is truncated or damaged")
+    (fresh() / "data" / "00000.marks").unlink()
+    check_mistake(resumed(), "00000.marks is missing")
+    (fresh() / "unmask.json").write_text("{")
+    check_mistake(resumed(), "unmask.json: not JSON")
+    facts = fresh() / "unmask.json"
+    said = json.loads(facts.read_text())
+    said["recipe"]["lenght"] = 3
+    facts.write_text(json.dumps(said))
+    check_mistake(resumed(), "unmask.json: recipe: unknown key 'lenght'")
+
+
+def test_names_may_hold_spaces_and_any_letters(unmask: Run, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "Märchen  und 物語 😀"
+    folder.mkdir()
+    shutil.copy(home / "text.txt", folder / "ein Text.txt")
+    words = ["--tokenizer", home / "bert", "--quiet"]
+    assert unmask("prepare", folder, "--out", folder / "in Zahlen", *words).status == 0
+    words = ["bert-tiny", "--data", folder / "in Zahlen", "--length", 32, "--steps", 1, "--quiet"]
+    said = unmask("pretrain", *words, "--set", "batch_tokens=64", "--out", folder / "ein Lauf")
+    assert said.status == 0, said
+    assert str(folder / "ein Lauf") in said.out
+    said = unmask("prepare", f"{folder}/no\n\x1b[31mfile", "--out", tmp_path / "x")
+    check_mistake(said, "no\\n\\x1b[31mfile: no file matches")
+
+
+# What is nobody's mistake
+
+
+def test_an_error_of_ours_is_not_hidden(unmask: Run, monkeypatch) -> None:
+    import unmask as package
+
+    def fail(name: str) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(package, "load", fail, raising=False)
+    with pytest.raises(KeyError, match="ours"):
+        unmask("fill", "bert-mini", "[MASK]")
+
+
+def test_the_way_to_an_error_is_shown_if_asked(unmask: Run) -> None:
+    with pytest.raises(ValueError, match="unknown model"):
+        unmask("--traceback", "show", "nothing")
+
+
+def test_a_loss_that_is_no_number_ends_with_status_1(unmask: Run, home: Path, tmp_path) -> None:
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
+    words += ["--set", "rate=1e30", "--set", "max_skipped=1", "--set", "clip=0", "--quiet"]
+    said = unmask(*words, "--set", "schedule=Constant", "--set", "optimizer=AdamW", "--steps", 20)
+    assert said.status == 1
+    assert len(said.err.splitlines()) == 1
+    assert "not finite" in said.err
+
+
+def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    line = f"{sys.executable} -m unmask.cli {words}"
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, cwd=ROOT, **more
+    )
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    done = in_shell("models --json | head -c 1; exit ${PIPESTATUS[0]}")
+    assert done.stdout == "["
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)  # 0: all was written before it closed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_finds_no_room_is_told() -> None:
+    done = in_shell("models > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "unmask: no space left on device\n")
+
+
+def drop_privileges() -> None:
+    """Let a child of root be held to the permissions of files, as everyone else is."""
+    import ctypes
+
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="permissions are tested on Linux")
+def test_what_may_not_be_read_or_written_is_told(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("text")
+    (tmp_path / "secret.txt").chmod(0)
+    (tmp_path / "fixed").mkdir(mode=0o555)
+    for words, path in (
+        (f"prepare {tmp_path}/secret.txt --quiet --out {tmp_path}/o", "secret.txt"),
+        (f"pretrain {home}/small.toml {home}/text.txt --out {tmp_path}/fixed/run", "fixed/run"),
+        (f"embed {home}/bert a --out {tmp_path}/fixed/a.npy", "fixed"),
+    ):
+        done = in_shell(words, preexec_fn=drop_privileges)
+        check_mistake(Said(done.returncode, "", done.stderr), f"{path}: permission denied")
+    (tmp_path / "fixed").chmod(0o755)
+
+
+# Nothing is lost
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "unmask.cli", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def learned(out: Path) -> list[bytes]:
+    newest = max((out / "checkpoints").glob("step-*"))
+    files = [newest / "model.safetensors", newest / "optimizer.safetensors"]
+    return [p.read_bytes() for p in [*files, out / "model.safetensors", out / "log.jsonl"]]
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_result(
+    unmask: Run, home: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.training.log import Log
+
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 12, "--threads", 1]
+    assert unmask(*words, "--quiet", "--out", tmp_path / "whole").status == 0
+    log = Log.__call__
+
+    def press_ctrl_c(self: Log, report: Any) -> None:
+        log(self, report)
+        if report.step == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Log, "__call__", press_ctrl_c)
+    out = tmp_path / "run"
+    said = unmask(*words, "--out", out, "--quiet")
+    assert said == (1, "", f"unmask: {out}: stopped after step 7 of 12; go on with --resume\n")
+    check_mistake(unmask("fill", out, "a [MASK]"), "has not ended")
+    assert unmask("pretrain", "--out", out, "--resume", "--quiet").status == 0
+    assert learned(out) == learned(tmp_path / "whole")
+
+
+def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
+    from unmask.checkpoints.folder import newest
+
+    out = tmp_path / "run"
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 5000, "--workers", 1]
+    process = start(*words, "--out", out)
+    end = time.monotonic() + 60
+    while not ((out / "log.jsonl").exists() and (out / "log.jsonl").stat().st_size):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    last = err.splitlines()[-1]
+    checkpoint, damaged = newest(out)
+    assert checkpoint is not None
+    assert damaged == []
+    step = checkpoint.step
+    assert last == f"unmask: {out}: stopped after step {step:,} of 5,000; go on with --resume"
+    assert "Traceback" not in err
+
+
+def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
+    from unmask.evaluation import embed
+    from unmask.serving import prepare
+
+    def stop(*args: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "write", stop)
+    words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
+    said = unmask(*words, "--out", tmp_path / "p")
+    assert said == (1, "", f"unmask: {tmp_path}/p: interrupted; the same command goes on\n")
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
+    said = unmask(*words, "--out", tmp_path / "r")
+    assert said == (1, "", f"unmask: {tmp_path}/r: interrupted; go on with --resume\n")
+    monkeypatch.undo()
+    assert unmask("pretrain", "--out", tmp_path / "r", "--resume", "--steps", 6).status == 2
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
+    assert unmask(*words, "--out", tmp_path / "q", "--steps", 1).status == 0
+    monkeypatch.setattr(embed, "pool", stop)
+    assert unmask("embed", home / "bert", "a") == (1, "", "unmask: interrupted\n")
+
+
+class Disk:
+    """A small disk of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def resize(self, size: str, how: str = "remount,") -> None:
+        options = ["-t", "tmpfs", "-o", f"{how}size={size}", "tmpfs", str(self.place)]
+        done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if sys.platform != "linux" or not shutil.which("mount"):
+        pytest.skip("a disk to fill is mounted on Linux only")
+    place = tmp_path / "disk"
+    place.mkdir()
+    disk = Disk(place)
+    disk.resize("8k", how="")
+    yield disk
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+FULL = "no space left on device"
+
+
+def test_preparing_on_a_full_disk_can_go_on(unmask: Run, home: Path, disk: Disk) -> None:
+    disk.resize("60k")
+    words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
+    big = home / "big.txt"
+    big.write_text(corpus(600))
+    words[1] = big
+    check_mistake(unmask(*words, "--out", disk.place / "p"), FULL)
+    said = unmask("pretrain", "bert-tiny", "--data", disk.place / "p", "--out", home / "zz")
+    check_mistake(said, "is unfinished", "prepare it again")
+    disk.resize("20m")
+    assert unmask(*words, "--out", disk.place / "p").status == 0
+
+
+# In turn, no room is left: for the tokens, for the first checkpoint, for the third.
+@pytest.mark.parametrize("size", ["16k", "100k", "500k"])
+def test_pretraining_on_a_full_disk_can_go_on(
+    size: str, unmask: Run, home: Path, disk: Disk
+) -> None:
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 12, "--quiet"]
+    words += ["--threads", 1]
+    whole, out = home / "whole", disk.place / "run"
+    if not whole.exists():
+        assert unmask(*words, "--out", whole).status == 0
+    disk.resize(size)
+    check_mistake(unmask(*words, "--out", out), FULL.removeprefix("no "), str(disk.place))
+    assert not (out / "config.json").exists()
+    disk.resize("20m")
+    assert unmask(*words, "--out", out, "--resume").status == 0
+    assert learned(out) == learned(whole)
+
+
+def test_a_trained_model_that_finds_no_room_is_written_later(
+    unmask: Run, home: Path, disk: Disk
+) -> None:
+    disk.resize("20m")
+    out = Path(shutil.copytree(home / "bert", disk.place / "run"))
+    (out / "config.json").unlink()
+    (out / "model.safetensors").unlink()
+    free = os.statvfs(disk.place).f_bavail * os.statvfs(disk.place).f_frsize
+    (disk.place / "ballast").write_bytes(bytes(free - 50_000))
+    check_mistake(unmask("pretrain", "--out", out, "--resume", "--quiet"), FULL)
+    check_mistake(unmask("fill", out, "a [MASK]"), "has not ended")
+    (disk.place / "ballast").unlink()
+    assert unmask("pretrain", "--out", out, "--resume", "--quiet").status == 0
+    assert learned(out) == learned(home / "bert")
+
+
+def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
+    check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
+    words = ["embed", home / "bert", "--input", home / "text.txt", "--out"]
+    (disk.place / "ballast").write_bytes(b"x" * 4096)
+    check_mistake(unmask(*words, disk.place / "v.npy"), FULL)
+    assert os.listdir(disk.place) == ["ballast"]
+
+
+# Recipes in the repository
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
+def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
+    from unmask.published.catalogue import published
+    from unmask.serving.pretrain import card_recipe, changed
+    from unmask.training import recipe as recipes
+
+    recipe = recipes.read(path, base=card_recipe)
+    changed(published(recipe.model), recipe)
+    assert recipe != card_recipe(recipe.model)
