@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 	$(BIN)/unmask demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 import json
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,9 @@ import pytest
 from toy_text import corpus
 
 from unmask.serving.pipeline import load
+from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import pretrain
+from unmask.training import parallel
 
 SMALL = {
     "bert-tiny": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
@@ -128,11 +130,13 @@ def test_a_run_broken_off_and_resumed_equals_one_that_was_not(
 
 PROGRAM = """
 import sys
+sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
-sys.path.insert(0, sys.argv[4])
 from test_pretrain import run
-run("bert-tiny", Path(sys.argv[1]), Path(sys.argv[2]), steps=400, resume=True, checkpoint_every=20, workers=int(sys.argv[3]))
+text, out, workers = Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5])
+run("bert-tiny", text, out, steps=1500, resume=True, checkpoint_every=20, workers=workers)
 """
+DEATHS = 20
 
 
 @pytest.mark.slow
@@ -140,28 +144,26 @@ run("bert-tiny", Path(sys.argv[1]), Path(sys.argv[2]), steps=400, resume=True, c
 def test_a_run_killed_at_random_instants_equals_one_that_was_not(
     workers: int, text: Path, tmp_path: Path
 ) -> None:
-    run("bert-tiny", text, tmp_path / "whole", steps=400, checkpoint_every=20)
-    killed = tmp_path / "killed"
-    draw = np.random.default_rng(workers)
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    arguments = [sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}\n" + PROGRAM]
-    arguments += [str(text), str(killed), str(workers), paths[0]]
+    here = Path(__file__).parent
+    program = [sys.executable, "-c", PROGRAM, str(here), str(here.parent), str(text)]
+    subprocess.run([*program, str(tmp_path / "whole"), "0"], check=True)
+    killed, draw = tmp_path / "killed", np.random.default_rng(workers)
     deaths = 0
     while True:
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen([*program, str(killed), str(workers)], stderr=subprocess.PIPE)
         try:
-            _, said = process.communicate(
-                timeout=2.5 + draw.random() * 3 + (5 if deaths > 18 else 0)
-            )
+            # About two seconds go by before the first step: some die before it, most after it.
+            wait = None if deaths == DEATHS else 1 + 3 * draw.random()
+            _, said = process.communicate(timeout=wait)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
             deaths += 1
-            time.sleep(0.05)
             continue
         assert process.returncode == 0, said.decode()
         break
-    assert deaths > 0
+    assert deaths > DEATHS // 4
+    print(f"{deaths} deaths with {workers} workers")
     assert learned(killed) == learned(tmp_path / "whole")
 
 
@@ -205,12 +207,204 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
 def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None:
     first = run("bert-tiny", text, tmp_path / "first")
     second = pretrain(
-        "bert-tiny", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1, quiet=True,
-        changes=[*COMMON, "rate=1e-9"], threads=1,
+        "bert-tiny", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        quiet=True, changes=[*COMMON, "rate=1e-9"], threads=1,
     )  # fmt: skip
     a, b = first.model.weights(), second.model.weights()
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a)
     assert second.model.stack.d_model == 32
+
+
+def test_the_dropout_of_a_recipe_holds_for_given_weights_too(text: Path, tmp_path: Path) -> None:
+    run("bert-tiny", text, tmp_path / "first", steps=2)
+    made = pretrain(
+        "bert-tiny", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        quiet=True, changes=[*COMMON, "dropout=0.25"], threads=1,
+    )  # fmt: skip
+    assert made.model.stack.dropout == 0.25
+    assert (
+        json.loads((tmp_path / "second" / "config.json").read_text())["hidden_dropout_prob"] == 0.25
+    )
+
+
+def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None:
+    run("bert-tiny", text, tmp_path / "bert", steps=1)
+    run("gpt2-mini", text, tmp_path / "gpt", steps=1)
+    told = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
+    with pytest.raises(ValueError, match="is a gpt2 model, the recipe's is bert"):
+        pretrain("bert-tiny", begin=tmp_path / "gpt", changes=COMMON, **told)
+    changes = [*COMMON, "architecture.d_ff=128"]
+    with pytest.raises(ValueError, match="do not fit the recipe's architecture"):
+        pretrain("bert-tiny", begin=tmp_path / "bert", changes=changes, **told)
+    prepare(text, out=tmp_path / "p", vocab_size=60, quiet=True)
+    told["data"] = tmp_path / "p"
+    changes = [c for c in COMMON if not c.startswith("vocab_size")]
+    with pytest.raises(ValueError, match="was prepared with another tokenizer"):
+        pretrain("bert-tiny", begin=tmp_path / "bert", changes=changes, **told)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkeypatch) -> None:
+    run("bert-tiny", text, tmp_path / "whole")
+    stop_after(monkeypatch, 7)
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 7 of 12; go on with --resume"):
+        run("bert-tiny", text, tmp_path / "run")
+    monkeypatch.undo()
+    pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    assert learned(tmp_path / "run") == learned(tmp_path / "whole")
+    with pytest.raises(ValueError, match="holds no run to go on with"):
+        pretrain(out=tmp_path / "none", resume=True)
+    with pytest.raises(ValueError, match="this run has steps = 12, not 20"):
+        pretrain(out=tmp_path / "run", resume=True, steps=20)
+    pretrain(out=tmp_path / "run", resume=True, checkpoint_every=3, quiet=True)
+
+
+def test_a_run_that_is_stopped_before_its_first_step_goes_on(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.serving import prepare as preparing
+
+    def stop(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    run("bert-tiny", text, tmp_path / "whole")
+    monkeypatch.setattr(preparing, "write", stop)
+    with pytest.raises(KeyboardInterrupt, match="interrupted; go on with --resume"):
+        run("bert-tiny", text, tmp_path / "run")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="holds a run already"):
+        run("bert-tiny", text, tmp_path / "run")
+    pretrain(out=tmp_path / "run", resume=True, quiet=True, threads=1)
+    assert learned(tmp_path / "run") == learned(tmp_path / "whole")
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Press Ctrl-C after a step."""
+    from unmask.training.log import Log
+
+    log = Log.__call__
+
+    def call(self, report):
+        log(self, report)
+        if report.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Log, "__call__", call)
+
+
+def test_minutes_are_remembered_until_they_are_measured(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.training import loop
+
+    def stop(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    changes = [*COMMON, *SMALL["bert-tiny"]]
+    told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
+    monkeypatch.setattr(loop, "measure", stop)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain("bert-tiny", minutes=0.02, **told)
+    facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
+    assert (facts["recipe"]["steps"], facts["minutes"]) == (None, 0.02)
+    given = []
+
+    def measure(run, minutes):
+        given.append(minutes)
+        return 5
+
+    monkeypatch.setattr(loop, "measure", measure)
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    monkeypatch.setattr(loop, "measure", stop)  # once is enough
+    pretrain("bert-tiny", minutes=0.02, resume=True, **told)
+    assert given == [0.02]
+    facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
+    assert (facts["recipe"]["steps"], facts["finished"]) == (5, True)
+
+
+def test_a_resumed_run_computes_with_as_many_threads_as_before(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    run("bert-tiny", text, tmp_path / "run", steps=1)
+    asked = []
+    monkeypatch.setattr(parallel, "use_threads", lambda n: asked.append(n) or 1)
+    pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    pretrain(out=tmp_path / "run", resume=True, quiet=True, threads=2)
+    assert asked == [1, 2]
+
+
+def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) -> None:
+    """On its own, neither would fit the card's batches of 4,096 tokens or rows of 128."""
+    changes = ["batch_tokens=64", "dev=0.1", *SMALL["bert-tiny"]]
+    pretrain(
+        "bert-tiny", data=text, out=tmp_path / "run", length=32, vocab_size=100, tokens=129,
+        quiet=True, changes=changes, threads=1,
+    )  # fmt: skip
+    recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
+    assert (recipe["length"], recipe["batch_tokens"], recipe["steps"]) == (32, 64, 3)
+
+
+def test_a_recipe_is_a_difference_to_the_cards_objective(text: Path, tmp_path: Path) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], "objective.objective.choose.rate=0.4"]
+    made = pretrain(
+        "bert-tiny", data=text, out=tmp_path / "r", steps=1, quiet=True, changes=changes, threads=1
+    )
+    assert made.card.objective.objective.choose.rate == 0.4
+    assert made.card.objective.question is not None
+    assert load(tmp_path / "r").card.objective == made.card.objective
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(text.read_bytes() + b"\xff")
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        with pytest.raises(ValueError, match="invalid UTF-8"):
+            run("bert-tiny", bad, out)
+        assert not out.exists() or not list(out.iterdir())
+    run("bert-tiny", bad, tmp_path / "new", steps=1, encoding_errors="replace")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_report_has_samples_from_before_and_after(
+    name: str, text: Path, tmp_path: Path
+) -> None:
+    run(name, text, tmp_path / "run")
+    samples = json.loads((tmp_path / "run" / "samples.json").read_text())
+    assert samples
+    assert all(sample["before"] and sample["after"] for sample in samples)
+    baselines = tmp_path / "run" / "baselines.json"
+    assert baselines.exists() == (name != "t5-mini")
+
+
+def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Path) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], "dev=0.0"]
+    pretrain("bert-tiny", data=text, out=tmp_path / "r", steps=7, quiet=True, changes=changes)
+    assert not (tmp_path / "r" / "samples.json").exists()
+    assert "evaluation" not in (tmp_path / "r" / "log.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"tokens": 0}, "tokens must be at least 1, got 0"),
+        ({"minutes": 0}, "minutes must be above 0, got 0"),
+        ({"minutes": float("nan")}, "minutes must be above 0, got nan"),
+        ({"steps": 1, "tokens": 1, "minutes": 1}, "got steps and tokens and minutes"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"workers": -1}, "workers must be at least 0, got -1"),
+        ({"length": 0}, "length must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be from 0"),
+    ],
+)
+def test_a_number_that_is_not_allowed_is_one_clear_error(
+    told: dict, message: str, text: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        pretrain("bert-tiny", data=text, out=tmp_path / "run", quiet=True, **told)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +433,7 @@ def test_a_wrong_recipe_is_one_clear_error_and_leaves_nothing(
             changes=["batch_tokens=2048", change],
             quiet=True,
         )
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_folders_that_are_not_what_they_should_be_are_refused(text: Path, tmp_path: Path) -> None:
