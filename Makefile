@@ -17,7 +17,7 @@ test: $(VENV)/.test
 check: $(VENV)/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/pretraining.py

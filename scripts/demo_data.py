@@ -38,7 +38,8 @@ TASK = {
     ),
 }
 ENDS = re.compile(
-    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMessrs\.)(?<!\b[A-Z]\.)(?<=[.!?]) (?=[A-Z])"
+    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMessrs\.)(?<!\b[A-Z]\.)"
+    r"(?<=[.!?]) (?=[A-Z])"
 )
 # Words that give speech away. Without them verbs, tense and vocabulary must tell.
 PERSONS = re.compile(
@@ -47,10 +48,10 @@ PERSONS = re.compile(
     re.IGNORECASE,
 )
 ATTRIBUTION = """\
-novels.txt.xz ({novels}) and the sentences of spoken/ are taken from
-novels in the public domain as produced by Standard Ebooks (https://standardebooks.org), who dedicate their
-productions to the public domain (CC0 1.0). The sentences and labels of spoken/ were drawn from them by program
-(scripts/demo_data.py).
+novels.txt.xz ({novels}) and the
+sentences of spoken/ are taken from novels in the public domain as produced by Standard Ebooks
+(https://standardebooks.org), who dedicate their productions to the public domain (CC0 1.0). The
+sentences and labels of spoken/ were drawn from them by program (scripts/demo_data.py).
 """
 
 

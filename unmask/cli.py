@@ -672,6 +672,8 @@ def evaluate(
     if pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
+        if length is not None or text is not None:
+            raise ValueError(f"{model}: labels; --length and --text are for held-out text")
         scores = pipeline.score(sources[0], encoding_errors=encoding_errors)
         _print(scores) if as_json else print(
             "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())

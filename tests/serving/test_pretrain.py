@@ -39,7 +39,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def run(name: str, text: Path, out: Path, steps: int = 12, **more):
+def run(name: str, text: Path | list[Path], out: Path, steps: int = 12, **more):
     more.setdefault("checkpoint_every", 5)
     return pretrain(
         name,
@@ -134,7 +134,7 @@ sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from test_pretrain import run
 text, out, workers = Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5])
-run("bert-tiny", text, out, steps=1500, resume=True, checkpoint_every=20, workers=workers)
+run("bert-tiny", text, out, steps=4000, resume=True, checkpoint_every=20, workers=workers)
 """
 DEATHS = 20
 
@@ -367,6 +367,29 @@ def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> N
     run("bert-tiny", bad, tmp_path / "new", steps=1, encoding_errors="replace")
 
 
+def test_a_bad_byte_after_much_text_does_not_lose_what_was_tokenized(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.serving import prepare as preparing
+    from unmask.tokens import workers
+
+    second = tmp_path / "second.txt"
+    second.write_text(corpus(3, seed=1))
+    run("bert-tiny", [text, second], tmp_path / "whole")
+    write = preparing.write
+    monkeypatch.setattr(preparing, "write", lambda *a, **k: write(*a, **k, shard_tokens=500))
+    monkeypatch.setattr(workers, "CHUNK_BYTES", 1000)
+    second.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="invalid UTF-8"):
+        run("bert-tiny", [text, second], tmp_path / "run", tokenizer=tmp_path / "whole")
+    tokens = tmp_path / "run" / "data" / "00000.tokens"
+    before = tokens.stat().st_mtime_ns
+    second.write_text(corpus(3, seed=1))
+    pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    assert tokens.stat().st_mtime_ns == before
+    assert learned(tmp_path / "run") == learned(tmp_path / "whole")
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_the_report_has_samples_from_before_and_after(
     name: str, text: Path, tmp_path: Path
@@ -377,6 +400,15 @@ def test_the_report_has_samples_from_before_and_after(
     assert all(sample["before"] and sample["after"] for sample in samples)
     baselines = tmp_path / "run" / "baselines.json"
     assert baselines.exists() == (name != "t5-mini")
+
+
+@pytest.mark.parametrize("words", ["word", "two words", "one text\n\nand another"])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_text_of_a_few_words_is_enough(name: str, words: str, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(words)
+    made = run(name, text, tmp_path / "run", steps=2)
+    assert made.evaluate(text).tokens > 0
 
 
 def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Path) -> None:

@@ -74,9 +74,14 @@ def prepare(
     )
     if prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")
-    terminal = None if quiet else sys.stderr
+    folder, terminal = Path(out), None if quiet else sys.stderr
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    check_sources(recipe.data)
+    _check_folder(folder, _made_from(recipe))
     try:
-        return tokenize(recipe, Path(out), workers=workers, terminal=terminal)
+        made = find_tokenizer(recipe, folder, terminal)
+        return tokenize(recipe, folder, made, workers=workers, terminal=terminal)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
 
@@ -84,17 +89,17 @@ def prepare(
 def tokenize(
     recipe: Recipe,
     out: Path,
+    tokenizer: Tokenizer,
     *,
-    tokenizer: Tokenizer | None = None,
     workers: int = 1,
     terminal: Stream | None = None,
 ) -> Shards:
-    """Tokenize what a recipe trains on into a folder, with the tokenizer that it says.
+    """Tokenize what a recipe trains on into a folder.
 
     Args:
-        recipe: names the documents, and the tokenizer or the kind that is learned.
+        recipe: names the documents.
         out: a new folder, or one in which this was begun.
-        tokenizer: in place of the recipe's.
+        tokenizer: see `find_tokenizer`.
         workers: processes that tokenize.
         terminal: where progress is shown.
 
@@ -102,14 +107,9 @@ def tokenize(
         FileNotFoundError: a file is not there.
         ValueError: the text cannot be read, or the folder was made from something else.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
-    check_sources(recipe.data)
-    made_from = _made_from(recipe)
-    _check_folder(out, made_from)
-    made = tokenizer or _tokenizer(recipe, out, terminal)
+    made_from = json.dumps(_made_from(recipe))
     texts = _counted(read_documents(recipe), "tokenizing", terminal)
-    return write(texts, made, out, workers=workers, made_from=json.dumps(made_from))
+    return write(texts, tokenizer, out, workers=workers, made_from=made_from)
 
 
 def check_sources(sources: Sequence[str]) -> None:
@@ -169,8 +169,13 @@ def check_options(
             )
 
 
-def _tokenizer(recipe: Recipe, out: Path, terminal: Stream | None) -> Tokenizer:
-    """Load the tokenizer of a folder in which this was begun, or the recipe's; or learn one."""
+def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) -> Tokenizer:
+    """Load the tokenizer of a folder that is being prepared, or the recipe's; or learn one.
+
+    Raises:
+        FileNotFoundError: a folder or file is not there.
+        ValueError: the text cannot be read, or is too little for a vocabulary of this size.
+    """
     if (out / "tokenizer" / "tokenizer.json").is_file():
         return Tokenizer.load(out / "tokenizer")
     if recipe.tokenizer is not None:

@@ -3,6 +3,7 @@
 Killed anywhere, it goes on by `resume`.
 """
 
+import errno
 import math
 import shutil
 import sys
@@ -37,8 +38,14 @@ from unmask.serving.folders import (
     write_model,
 )
 from unmask.serving.pipeline import Pipeline
-from unmask.serving.prepare import OPTIONS, check_options, check_sources, tokenize
-from unmask.serving.record import read_record
+from unmask.serving.prepare import (
+    OPTIONS,
+    check_options,
+    check_sources,
+    find_tokenizer,
+    tokenize,
+)
+from unmask.serving.record import FACTS, read_record
 from unmask.serving.report import save_baselines, save_samples, write_report
 from unmask.text.corpus import Separator
 from unmask.text.lines import EncodingErrors
@@ -54,6 +61,7 @@ from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 AT_ONCE = 16_384
 """Tokens that go through the model together unless the recipe says otherwise."""
 
@@ -310,7 +318,7 @@ def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
                 sweep(plan.out)
                 if plan.earlier is None:
                     _write_facts(plan, recipe, card, around, steps=plan.minutes is None)
-                _shards(recipe, begun, plan)
+                _shards(recipe, card, begun, plan)
             world.first(None)
             job = _start(recipe, card, begun, plan, world, around)
             checkpoint = _first_or_last(job)
@@ -378,11 +386,17 @@ def _folder(plan: Plan, world: World) -> Generator[None]:
 
 @contextmanager
 def _or_nothing(plan: Plan) -> Generator[None]:
-    """Empty the folder of a new run that cannot begin: it can then be used again."""
+    """Empty the folder of a new run that cannot begin: it can then be used again.
+
+    But not where the disk is full, or much was tokenized: then the same run can go on.
+    """
     try:
         yield
-    except (ValueError, OSError):
-        if plan.earlier is None:
+    except (ValueError, OSError) as error:
+        data = plan.out / "data"
+        much = (data / "unfinished.json").is_file() and any(data.glob("*.tokens"))
+        full = isinstance(error, OSError) and error.errno in _FULL
+        if plan.earlier is None and not (much or (full and (plan.out / FACTS).is_file())):
             for path in plan.out.iterdir():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -472,20 +486,23 @@ def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
     return weights[name].shape if name in weights else None
 
 
-def _shards(recipe: Recipe, begun: Opened | None, plan: Plan) -> Shards:
-    """Open the run's tokens, or make them."""
+def _shards(recipe: Recipe, card: Published, begun: Opened | None, plan: Plan) -> Shards:
+    """Open the run's tokens, or make them, if the tokenizer and the length fit the model."""
     ready = prepared(recipe.data)
     if ready is not None:
         return ready
     folder = plan.out / "data"
     if (folder / "shards.json").is_file():
         return Shards.open(folder)
-    own: Tokenizer | None = None
-    if begun is not None and recipe.tokenizer is None:
-        own = begun.tokenizer
-    return tokenize(
-        recipe, folder, tokenizer=own, workers=max(1, plan.workers), terminal=plan.terminal
-    )
+    if begun is not None and begun.tokenizer is not None and recipe.tokenizer is None:
+        tokenizer = begun.tokenizer
+    else:
+        tokenizer = find_tokenizer(recipe, folder, plan.terminal)
+    if begun is not None:
+        check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
+    card.objective.budget(_length(recipe, card), tokenizer.special)
+    workers = max(1, plan.workers)
+    return tokenize(recipe, folder, tokenizer, workers=workers, terminal=plan.terminal)
 
 
 def _start(
@@ -497,7 +514,7 @@ def _start(
     around: Mapping[str, Any],
 ) -> _Job:
     """Build the model and lay out its data."""
-    shards = _shards(recipe, begun, replace(plan, terminal=None))
+    shards = _shards(recipe, card, begun, replace(plan, terminal=None))
     model = network(card, recipe, shards.tokenizer, begun)
     card = replace(card, architecture=model.architecture)
     data = lay_out(

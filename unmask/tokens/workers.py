@@ -100,9 +100,9 @@ def _stored(n_ids: int) -> np.dtype:
 
 
 def ended(text: Tokens, special: Special) -> Tokens:
-    """Put the token that ends a text after a document, where no frame does: GPT-2 learns from it to end one.
+    """Put the token that ends a text after a document, where no frame does.
 
-    Radford et al. 2019 do not say; their released models were trained so, and write it.
+    From it GPT-2 learns to end one. Radford et al. 2019 do not say so; their models write it.
     """
     if special.end is None or special.end in special.after or not len(text):
         return text
