@@ -286,3 +286,38 @@ def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
     shutil.move(tmp_path / "out", tmp_path / "moved")
     again = open_folder(tmp_path / "moved")
     assert predict(again, ["good"]) == tuned.predict(["good"])
+
+
+def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> None:
+    from unmask.checkpoints.huggingface import open_folder
+    from unmask.serving.pipeline import Pipeline, load
+
+    train = tmp_path / "train.tsv"
+    rows = [
+        f"the {word} {i}\t{label}" for i in range(8) for word, label in (("cat", "a"), ("dog", "b"))
+    ]
+    train.write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    first = finetune(
+        "bert-tiny",
+        task="classify",
+        train=train,
+        dev=train,
+        epochs=1.0,
+        terminal=None,
+        out=tmp_path / "one",
+    )
+    again = finetune(
+        Pipeline(open_folder(tmp_path / "one")),
+        task="classify",
+        train=train,
+        dev=train,
+        epochs=1.0,
+        terminal=None,
+    )
+    assert not [n for n in again.notes if "all weights" in n]
+    again.save(tmp_path / "saved")
+    said = again.predict(["the cat"])
+    assert load(tmp_path / "saved").predict(["the cat"])[0]["label"] == said[0]["label"]
+    with pytest.raises(ValueError, match="is there already"):
+        again.save(tmp_path / "saved")
+    assert first.opened.labels == ("a", "b")

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.huggingface import Opened, open_folder
 from unmask.config import from_dict, to_dict
-from unmask.files import sweep, write_whole
+from unmask.files import sweep, whole, write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import LABEL, in_words
 from unmask.finetuning.batches import batches
-from unmask.finetuning.export import put
+from unmask.finetuning.export import put, write_model
 from unmask.finetuning.job import Job, is_finished, of_cuts, prepare
 from unmask.finetuning.numbers import into_scale, out_of_scale, plain
 from unmask.finetuning.plan import RANDOM, Tuning
@@ -45,6 +45,16 @@ from unmask.training.schedule import Linear
 
 _CHECKPOINTS = 5
 """So many checkpoints, at least, are written over a run."""
+
+
+@runtime_checkable
+class Loaded(Protocol):
+    """What `unmask.load` and `finetune` return: a model that is open."""
+
+    @property
+    def opened(self) -> Opened:
+        """The model with its tokenizer."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +79,22 @@ class Tuned:
         """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
         return predict(self.opened, texts, task=self.task, batch_tokens=batch_tokens)
 
+    def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
+        """Write the model into a new folder, which transformers opens, whole or not at all.
+
+        Raises:
+            ValueError: there is no such format, or the folder exists and holds something.
+        """
+        if format != "huggingface":
+            raise ValueError(f"format must be 'huggingface', got {format!r}")
+        path = Path(folder)
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise ValueError(f"{path}: is there already; name a new folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as beside:
+            write_model(beside, self.opened, self.task, self.summary())
+        return path
+
     def summary(self) -> list[str]:
         """Say for each arm how good it is: the mean over seeds, and their standard deviation."""
         return [
@@ -90,7 +116,7 @@ def _summary(arm: str, scored: Sequence[Scored], metric: str) -> str:
 
 
 def finetune(
-    base: str | Path | Opened,
+    base: str | Path | Opened | Loaded,
     *,
     task: Kind,
     train: str | Path,
@@ -163,7 +189,8 @@ def finetune(
             already.
         KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
     """
-    opened = base if isinstance(base, Opened) else None
+    loaded = base.opened if isinstance(base, Loaded) else base
+    opened = loaded if isinstance(loaded, Opened) else None
     tuning = Tuning(
         base=opened.card.name if opened is not None else str(base),
         task=task, train=str(train), dev=_name(dev), test=_name(test),

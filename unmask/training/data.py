@@ -1,6 +1,6 @@
 """What a recipe trains on: its tokenizer, its shards, and the batches made of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from unmask.hiding.loader import Cursor, Loader
 from unmask.hiding.objectives import Objective
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
-from unmask.tokens.shards import Shards, write
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.shards import Shards
 from unmask.tokens.vocabulary import Bytes, TokenizerSpec
 from unmask.training.recipe import Recipe
 
@@ -51,40 +50,6 @@ def prepared(sources: Sequence[str]) -> Shards | None:
     if folders and len(sources) > 1:
         raise ValueError(f"{folders[0]} is prepared already: give it alone, without other data")
     return Shards.open(Path(folders[0])) if folders else None
-
-
-def make_tokenizer(
-    recipe: Recipe, card: Published, say: Callable[[str], None] = lambda text: None
-) -> Tokenizer:
-    """Load the recipe's tokenizer, or learn one of the card's kind from its documents."""
-    if recipe.tokenizer is not None:
-        return Tokenizer.load(Path(recipe.tokenizer))
-    spec = tokenizer_spec(recipe, card)
-    say(f"learning a tokenizer: {type(spec.vocabulary).__name__}")
-    return learn(spec, (document.text for document in read_documents(recipe)))
-
-
-def prepare(
-    recipe: Recipe,
-    tokenizer: Callable[[], Tokenizer],
-    out: Path,
-    *,
-    workers: int = 1,
-    say: Callable[[str], None] = lambda text: None,
-) -> Shards:
-    """Open the recipe's shards, or make them in `out` from its documents.
-
-    They are tokenized in `workers` processes.
-    """
-    if (shards := prepared(recipe.data)) is not None:
-        return shards
-    if (out / "shards.json").is_file():
-        return Shards.open(out)
-    # A folder that was interrupted has its tokenizer: the same one must go on.
-    saved = out / "tokenizer"
-    made = Tokenizer.load(saved) if (saved / "tokenizer.json").is_file() else tokenizer()
-    say(f"tokenizing {', '.join(recipe.data)}")
-    return write(read_documents(recipe), made, out, workers=workers)
 
 
 @dataclass(frozen=True, kw_only=True)
