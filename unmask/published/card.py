@@ -68,10 +68,6 @@ class Published:
         """Build the network, its weights not yet filled."""
         return Model(self.architecture, self.heads if heads is None else heads)
 
-    def describe(self) -> dict[str, Any]:
-        """Return what `unmask show` says in one line each."""
-        return {"name": self.name, "family": self.family, "parameters": self.parameters}
-
 
 def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
     """Return the architecture with another number of token vectors."""

@@ -15,7 +15,7 @@ from unmask.serving.record import FACTS, Guesses, Record, read_record, save_resu
 from unmask.serving.report import Fill, write_report
 from unmask.training import recipe as recipes
 
-MINUTES = 5.0
+MINUTES = 4.0
 SEEDS = 5
 _SHOWN = 3
 """Sentences that are shown on the terminal."""
