@@ -362,11 +362,15 @@ def test_workers_draw_nothing_from_the_global_generator():
 def test_workers_end_with_the_iteration():
     import multiprocessing
 
+    before = set(multiprocessing.active_children())  # another test's may be about to end
     iterator = iter(make(workers=2))
     next(iterator)
-    assert len(multiprocessing.active_children()) == 2
+    mine = set(multiprocessing.active_children()) - before
+    assert len(mine) == 2
     iterator.close()
-    assert not multiprocessing.active_children()
+    for worker in mine:
+        worker.join(20)
+        assert not worker.is_alive()
 
 
 def ended(pid: int) -> bool:
