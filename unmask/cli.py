@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -739,12 +740,11 @@ def predict(
 
 def _reader(pipeline: "Pipeline") -> Callable[[str], Any]:
     """Return what makes of a line what a model labels."""
+    from unmask.finetuning.kinds.catalogue import TASK_KINDS
     from unmask.finetuning.predict import task_of
 
     task = pipeline.task or task_of(pipeline.opened)
-    if task.does == "tag":
-        return str.split
-    return lambda line: line.split("\t") if len(task.columns.texts) == 2 else line
+    return partial(TASK_KINDS[task.does].line, task)
 
 
 @app.command()

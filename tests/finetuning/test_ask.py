@@ -10,16 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE
-from unmask.finetuning.ask import (
-    ByHead,
-    ByWord,
-    InWords,
-    ask,
-    check_length,
-    heads_for,
-    rounded,
-    truncate,
-)
+from unmask.finetuning.ask import check_length, truncate
+from unmask.finetuning.by_head import ByHead
+from unmask.finetuning.by_word import ByWord
+from unmask.finetuning.in_words import InWords, rounded
+from unmask.finetuning.kinds.catalogue import ask, heads_for
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.hiding.collate import pad
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.checkpoints.huggingface import Opened, open_folder
-from unmask.finetuning.ask import heads_for
+from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.tasks import Columns, Task
 

@@ -5,7 +5,7 @@ import pytest
 import toy_models as toy
 
 from unmask.finetuning import results
-from unmask.finetuning.ask import ask
+from unmask.finetuning.kinds.catalogue import ask
 from unmask.finetuning.tasks import Columns, Item, Task
 
 COLUMNS = Columns(texts=("text",), label="label")

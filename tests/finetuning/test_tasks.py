@@ -7,14 +7,24 @@ import toy_models as toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning import tasks
+from unmask.finetuning import reading, tasks
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, choose_metric
 from unmask.finetuning.tables import Table, read
-from unmask.finetuning.tasks import Columns, Item, Task, choose_metric, find_columns
+from unmask.finetuning.tasks import Columns, Item, Task
 
 
 def table(columns: str, *rows: tuple[object, ...]) -> Table:
     numbered = [(i, row) for i, row in enumerate(rows, 2)]
     return Table(path=Path("some.tsv"), columns=tuple(columns.split()), rows=numbered)
+
+
+def find_columns(table: Table, kind, texts=(), label=None) -> Columns:
+    return TASK_KINDS[kind].columns(table, texts, label, ())
+
+
+def items(table: Table, kind) -> list[Item]:
+    columns = Columns(texts=("text",), label="label")
+    return TASK_KINDS[kind].items(table, columns, "strict", known=True)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +78,13 @@ def test_columns_that_are_not_there_are_named(kind, columns, texts, label, messa
 
 def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
     rows = [("a", 1), ("b", 1.0), ("c", "1"), ("d", " 1 "), ("e", True), ("f", 0.5), ("g", False)]
-    found = tasks.items(table("text label", *rows), "classify", ["text"], "label")
+    found = items(table("text label", *rows), "classify")
     assert [item.truth for item in found] == ["1", "1", "1", "1", "true", "0.5", "false"]
 
 
 def test_labels_are_in_the_order_of_their_values() -> None:
     def order(*labels):
-        return tasks.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
+        return reading.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
 
     assert order("10", "9", "-1") == ("-1", "9", "10")
     assert order("b", "a", "10") == ("10", "a", "b")
@@ -105,14 +115,14 @@ def test_labels_are_in_the_order_of_their_values() -> None:
 )
 def test_a_value_that_is_none_of_its_kind_is_named_with_its_line(kind, row, message) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        tasks.items(table("text label", row), kind, ["text"], "label")
+        items(table("text label", row), kind)
     assert "\n" not in str(caught.value)
 
 
 def test_an_empty_text_is_a_text_and_an_empty_sentence_none() -> None:
-    found = tasks.items(table("text label", ("", "x"), (None, "y")), "classify", ["text"], "label")
+    found = items(table("text label", ("", "x"), (None, "y")), "classify")
     assert [item.texts for item in found] == [("",), ("",)]
-    found = tasks.items(table("text label", ([], []), (["a"], ["x"])), "tag", ["text"], "label")
+    found = items(table("text label", ([], []), (["a"], ["x"])), "tag")
     assert [item.where for item in found] == ["some.tsv:3"]
 
 
@@ -121,9 +131,9 @@ def test_one_label_or_one_number_is_nothing_to_learn() -> None:
     with pytest.raises(
         ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
     ):
-        tasks.labels_of(same, "some.tsv")
+        reading.labels_of(same, "some.tsv")
     with pytest.raises(ValueError, match=r"some\.tsv: the number is 1\.0 in all 1 rows"):
-        tasks.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
+        reading.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
 
 
 def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
@@ -131,7 +141,7 @@ def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
     with pytest.raises(
         ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' is none of those"
     ):
-        tasks.check_labels(strange, ("no", "yes"), "y")
+        reading.check_labels(strange, ("no", "yes"), "y")
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
@@ -187,7 +197,7 @@ def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:
 
 def test_a_digest_tells_any_change(tmp_path: Path) -> None:
     rows = toy.texts(5)
-    found = tasks.items(read(toy.write(tmp_path / "a.tsv", rows)), "classify", ["text"], "label")
+    found = items(read(toy.write(tmp_path / "a.tsv", rows)), "classify")
     other = [*found[:-1], Item(texts=found[-1].texts, truth="other")]
     assert tasks.digest(found) == tasks.digest(list(found))
     assert tasks.digest(found) != tasks.digest(other) != tasks.digest(found[::-1])

@@ -190,7 +190,7 @@ def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -
     path.write_text("the X\nking Y\n\nher X\n")
     pipeline = Pipeline(opened)
     assert pipeline.labelled
-    assert pipeline.rows(path) == [("the", "king"), ("her",)]
+    assert pipeline.rows(path) == [["the", "king"], ["her"]]
     assert [len(a["labels"]) for a in pipeline.predict(pipeline.rows(path))] == [2, 1]
     with pytest.raises(ValueError, match=r"tags\.conll:1: label 'X' .* is none of those"):
         pipeline.score(path)

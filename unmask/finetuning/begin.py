@@ -16,7 +16,8 @@ from unmask.checkpoints.huggingface import (
     open_folder,
 )
 from unmask.checkpoints.tensors import read_json
-from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL, heads_for
+from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL
+from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.model import Model

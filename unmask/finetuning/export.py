@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface import Opened, config_of, write_folder
 from unmask.finetuning.ask import LANGUAGE
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.tasks import Task
 
 _PIPELINES = {"label": "text-classification", "token_label": "token-classification"}
@@ -34,7 +35,7 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
         task: what it does.
         figures: lines for the card: how it was made, how good it is.
     """
-    problem = {"regress": "regression", "tag": None}.get(task.does, "single_label_classification")
+    problem = TASK_KINDS[task.does].problem
     write_folder(
         folder,
         opened.model,

@@ -15,12 +15,13 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import Ask, Question, ask, check_length, in_words, rounded
+from unmask.finetuning.ask import Ask, Question, check_length, in_words
 from unmask.finetuning.begin import Beginning, begin
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.numbers import scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
-from unmask.finetuning.tasks import Item, Task, choose_metric, digest
+from unmask.finetuning.tasks import Item, Task, digest
 from unmask.text.records import listed
 from unmask.training import loop
 from unmask.training.parallel import World
@@ -91,7 +92,10 @@ def prepare(
     """
     data = plan.read(tuning)
     named = tuning.task if tuning.name is None else tuning.name
-    task = Task(does=tuning.task, columns=data.columns, labels=data.labels, name=named)
+    task = Task(
+        does=tuning.task, columns=data.columns, labels=data.labels, name=named,
+        options=options(tuning.task, tuning.options),
+    )  # fmt: skip
     begun = begin(
         opened or tuning.base,
         task,
@@ -158,9 +162,7 @@ def _all_texts(items: Sequence[Item]) -> Iterator[str]:
 def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
     """Complete the task by what depends on the model."""
     task = begun.task
-    if task.does == "regress" and in_words(begun.card):
-        numbers = [item.truth for item in data.train if isinstance(item.truth, float)]
-        task = replace(task, labels=rounded(numbers))
+    task = TASK_KINDS[task.does].settled(task, begun.card, data.train)
     return replace(
         task,
         length=check_length(begun.card, tuning.length),
@@ -189,7 +191,7 @@ def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
     """Say how many texts are too long, if any."""
     if not n_cut:
         return []
-    how = "are read in parts" if task.does == "tag" else "are cut"
+    how = "are read in parts" if TASK_KINDS[task.does].in_parts else "are cut"
     return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from unmask.finetuning.ask import LABEL, Ask, ByHead
+from unmask.finetuning.ask import LABEL, Ask
+from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.tasks import Item
 from unmask.heads.labels import Labels, LabelsHead
 from unmask.heads.model import Model

@@ -1,11 +1,12 @@
 """Tuning: all that a fine-tuning run depends on, and how what is left open is decided."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from unmask.finetuning import tables, tasks
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.text.lines import EncodingErrors
 from unmask.training.recipe import Precision
@@ -35,8 +36,12 @@ class Tuning:
     text: tuple[str, ...] = ()
     """Columns of text, of which a pair has two. None named: found by their customary names."""
     label: str | None = None
+    choices: tuple[str, ...] = ()
+    """Columns of the options to choose from."""
     columns: tuple[str, ...] = ()
     """Names of the columns, of files without a header."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
     encoding_errors: EncodingErrors = "strict"
 
     initialize: Literal["pretrained", "random"] = "pretrained"
@@ -115,26 +120,24 @@ def read(tuning: Tuning) -> Data:
         FileNotFoundError: one is missing.
         ValueError: one is not what it should be, with file and line.
     """
-    kind = tuning.task
+    kind = TASK_KINDS[tuning.task]
     table = _table(tuning, tuning.train)
-    columns = tasks.find_columns(table, kind, tuning.text, tuning.label)
+    columns = kind.columns(table, tuning.text, tuning.label, tuning.choices)
     notes: list[str] = []
     if not tuning.text or tuning.label is None:
         shown = " and ".join(repr(name) for name in columns.texts)
+        if columns.choices:
+            shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
         notes.append(f"columns, found by their names: text {shown}, label {columns.label!r}")
     train = _items(tuning, table, columns)
     if not train:
         raise ValueError(f"{tuning.train}: no sentence has a word")
-    labels: tuple[str, ...] = ()
-    if kind == "regress":
-        tasks.check_varies(train, tuning.train)
-    else:
-        labels = tasks.labels_of(train, tuning.train)
+    labels = kind.labels(train, tuning.train)
     others: dict[str, list[Item]] = {"dev": [], "test": []}
     for name, path in (("dev", tuning.dev), ("test", tuning.test)):
         if path is not None:
             others[name] = _items(tuning, _table(tuning, path), columns)
-            tasks.check_labels(others[name], labels, columns.label)
+            kind.check(others[name], labels, columns.label)
             if not others[name]:
                 raise ValueError(f"{path}: no sentence has a word")
     if tuning.dev is None:
@@ -144,7 +147,7 @@ def read(tuning: Tuning) -> Data:
             f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
         )
     for name, some in (("training", train), ("dev", others["dev"]), ("test", others["test"])):
-        if kind != "tag" and (n := sum(not any(t.strip() for t in item.texts) for item in some)):
+        if not kind.tagged and (n := sum(not any(t.strip() for t in item.texts) for item in some)):
             notes.append(f"{n:,} of {len(some):,} {name} texts are empty")
     return Data(
         columns=columns, train=train, dev=others["dev"], test=others["test"],
@@ -154,12 +157,15 @@ def read(tuning: Tuning) -> Data:
 
 def _table(tuning: Tuning, path: str) -> tables.Table:
     return tables.read(
-        path, header=tuning.columns, tagged=tuning.task == "tag", errors=tuning.encoding_errors
+        path,
+        header=tuning.columns,
+        tagged=TASK_KINDS[tuning.task].tagged,
+        errors=tuning.encoding_errors,
     )
 
 
 def _items(tuning: Tuning, table: tables.Table, columns: Columns) -> list[Item]:
-    return tasks.items(table, tuning.task, columns.texts, columns.label, tuning.encoding_errors)
+    return TASK_KINDS[tuning.task].items(table, columns, tuning.encoding_errors, known=True)
 
 
 def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: bool) -> Tuning:
@@ -189,6 +195,8 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
         name=task.name,
         text=task.columns.texts,
         label=task.columns.label,
+        choices=task.columns.choices,
+        options=task.options,
     )
 
 

@@ -4,38 +4,40 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL, TOKEN_LABEL, Ask, Question, ask, check_length, places
-from unmask.finetuning.metrics import mean_squared_error
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.finetuning.ask import (
+    LABEL,
+    TOKEN_LABEL,
+    Answer,
+    Ask,
+    Question,
+    Scores,
+    check_length,
+)
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
+from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import pad, size
-from unmask.text.records import named
 
 FACTS = "unmask.json"
 BATCH_TOKENS = 8192
 """Tokens, padding included, that go through the model at once."""
 _ROWS = 256
 
-Answer = dict[str, Any] | float
-"""Of a text {"label", "probability", "probabilities"}, of a sentence {"labels", "probabilities"},
-or a number."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
     """What a model says of some items."""
 
-    scores: Sequence[Float[np.ndarray, "_ labels"]]
-    """Of each item, for each place asked, the log-probability of each label; or its number."""
+    scores: Sequence[Scores]
+    """Of each item; what they mean the task knows."""
     n_cut: int = 0
     """Items that were too long: texts are cut, sentences to be tagged read in parts."""
 
@@ -84,7 +86,7 @@ def task_of(opened: Opened) -> Task:
 
 def predict(
     opened: Opened,
-    texts: Sequence[str] | Sequence[Sequence[str]],
+    texts: Sequence[Any],
     *,
     task: Task | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -97,7 +99,8 @@ def predict(
 
     Args:
         opened: a model with a head of labels, or an encoder-decoder that was fine-tuned.
-        texts: texts; or pairs of texts; or lists of words for a model that tags.
+        texts: texts; or pairs of texts; or lists of words for a model that tags; see the kinds of
+            tasks for others.
         task: what `read_task` found in its folder. None: what the head says.
         batch_tokens: tokens that go through the model at once.
 
@@ -114,26 +117,10 @@ def predict(
         if task.does != "tag" and not isinstance(texts[0], str):
             task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
     asked = ask(task, opened.card, opened.tokenizer)
-    said = say(asked, opened.model, asked.questions(_items(task, texts)), batch_tokens)
-    return [answer(asked, scores) for scores in said.scores]
-
-
-def _items(task: Task, texts: Sequence[str] | Sequence[Sequence[str]]) -> list[Item]:
-    """Check that each text is what the task takes.
-
-    Raises:
-        ValueError: one is not.
-    """
-    n = len(task.columns.texts)
-    wanted = "a list of words" if task.does == "tag" else "a text" if n == 1 else "a pair of texts"
-    items: list[Item] = []
-    for i, text in enumerate(texts, 1):
-        read = (text,) if isinstance(text, str) else tuple(text)
-        fits = isinstance(text, str) == (n == 1 and task.does != "tag")
-        if not fits or (task.does != "tag" and len(read) != n):
-            raise ValueError(f"text {i} must be {wanted}, got {named(text)}")
-        items.append(Item(texts=read, where=f"text {i}"))
-    return items
+    given = TASK_KINDS[task.does].given
+    items = [given(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
+    said = say(asked, opened.model, asked.questions(items), batch_tokens)
+    return [asked.answer(item, scores) for item, scores in zip(items, said.scores, strict=True)]
 
 
 @torch.no_grad()
@@ -144,7 +131,7 @@ def say(
 
     The model is left in the mode in which it was.
     """
-    parts: list[Float[np.ndarray, "_ labels"] | None] = [None] * len(questions)
+    parts: list[np.ndarray | None] = [None] * len(questions)
     training = model.training
     model.eval()
     try:
@@ -155,12 +142,14 @@ def say(
                 parts[i] = scores
     finally:
         model.train(training)
-    of_items: list[list[np.ndarray]] = [[] for _ in {q.item for q in questions}]
-    for question, scores in zip(questions, parts, strict=True):
-        assert scores is not None
-        of_items[question.item].append(scores)
+    places: dict[int, list[int]] = {}
+    for i, question in enumerate(questions):
+        places.setdefault(question.item, []).append(i)
     return Said(
-        scores=[np.concatenate(some) for some in of_items],
+        scores=[
+            asked.joined([questions[i] for i in some], [cast("np.ndarray", parts[i]) for i in some])
+            for _, some in sorted(places.items())
+        ],
         n_cut=len({q.item for q in questions if q.cut}),
     )
 
@@ -177,45 +166,11 @@ def groups(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield held
 
 
-def truths(asked: Ask, scores: Float[np.ndarray, "n labels"]) -> Truth:
-    """Return the answer that scores mean: a label, a number, or a label for each word."""
-    task = asked.task
-    if not task.labels:
-        return float(scores[0, 0])
-    said = [task.labels[i] for i in scores.argmax(-1).tolist()]
-    if task.does == "tag":
-        return tuple(said)
-    return float(said[0]) if task.does == "regress" else said[0]
-
-
-def answer(asked: Ask, scores: Float[np.ndarray, "n labels"]) -> Answer:
-    """Return the answer that scores mean, with its probabilities."""
-    said = truths(asked, scores)
-    if isinstance(said, float):
-        return said
-    shares = np.exp(scores.astype(np.float64))
-    shares /= shares.sum(-1, keepdims=True)
-    best = shares.max(-1).tolist() if len(shares) else []
-    if isinstance(said, tuple):
-        return {"labels": list(said), "probabilities": best}
-    return {
-        "label": said,
-        "probability": best[0],
-        "probabilities": dict(zip(asked.task.labels, shares[0].tolist(), strict=True)),
-    }
-
-
-def loss(
-    asked: Ask, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
-) -> float:
+def loss(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> float:
     """Compute the mean loss of answers: in nats, or the squared error of numbers; 0 of nothing."""
-    task = asked.task
-    if not task.labels:
-        numbers = np.array([item.truth for item in items], np.float64)
-        return mean_squared_error(numbers, np.array([s[0, 0] for s in scores], np.float64))
     total, n = 0.0, 0
-    for item, rows in zip(items, scores, strict=True):
-        assert item.truth is not None
-        total -= float(rows[np.arange(len(rows)), places(task, item.truth)].sum(dtype=np.float64))
-        n += len(rows)
+    for item, said in zip(items, scores, strict=True):
+        one, places = asked.loss(item, said)
+        total += one
+        n += places
     return total / n if n else 0.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from unmask.finetuning.ask import Ask
-from unmask.finetuning.predict import Said, answer, truths
+from unmask.finetuning.ask import Ask, Scores
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.predict import Said
 from unmask.finetuning.tasks import Item, Task
 
 MISTAKES = 25
@@ -71,20 +71,19 @@ def comparison(
 
 def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
     """Compute the score of always giving the answer that is most frequent in training."""
-    usual = task.most_frequent(train)
+    kind = TASK_KINDS[task.does]
+    usual = kind.usual(task, train)
     known = [item.truth for item in dev if item.truth is not None]
-    if task.does == "tag":
+    if kind.tagged:
         said: list[Any] = [(usual,) * len(t) for t in known if isinstance(t, tuple)]
     else:
         said = [usual] * len(known)
-    return task.measure(known, said)[task.metric]
+    return kind.measure(task, known, said)[task.metric]
 
 
-def confusion(
-    task: Task, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
-) -> dict[str, Any] | None:
+def confusion(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
     """Count how often each true label (row) was given each label (column); None if too many."""
-    if task.of != "classes" or len(task.labels) > _MOST_LABELS:
+    if not TASK_KINDS[task.does].one_label or len(task.labels) > _MOST_LABELS:
         return None
     counts = np.zeros((len(task.labels), len(task.labels)), np.int64)
     for item, rows in zip(items, scores, strict=True):
@@ -92,19 +91,17 @@ def confusion(
     return {"labels": list(task.labels), "counts": counts.tolist()}
 
 
-def mistakes(
-    asked: Ask, items: Sequence[Item], scores: Sequence[Float[np.ndarray, "_ labels"]]
-) -> list[dict[str, Any]]:
+def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
     """List the wrong answers that the model was surest of, or the numbers farthest off."""
     task = asked.task
-    if task.of == "tags":
+    if TASK_KINDS[task.does].tagged:
         return []
     found: list[tuple[float, dict[str, Any]]] = []
     for item, rows in zip(items, scores, strict=True):
-        said, truth = truths(asked, rows), item.truth
+        said, truth = asked.truth(item, rows), item.truth
         if said == truth:
             continue
-        given = answer(asked, rows)
+        given = asked.answer(item, rows)
         sure = given["probability"] if isinstance(given, dict) else None
         if isinstance(said, float) and isinstance(truth, float):
             weight, shown = abs(said - truth), (f"{truth:.4g}", f"{said:.4g}")

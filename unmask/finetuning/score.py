@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.checkpoints.huggingface import Opened
-from unmask.finetuning import tables, tasks
-from unmask.finetuning.ask import Ask, Question, ask
-from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of, truths
+from unmask.finetuning import tables
+from unmask.finetuning.ask import Ask, Question
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
+from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.text.lines import EncodingErrors
@@ -32,7 +33,8 @@ def score(
         raise FloatingPointError(
             "what the model says is not finite: it has diverged; a lower rate may help"
         )
-    return asked.task.measure(known, [truths(asked, s) for s in said.scores]) | {"loss": how_far}
+    answers = [asked.truth(item, s) for item, s in zip(items, said.scores, strict=True)]
+    return TASK_KINDS[asked.task.does].measure(asked.task, known, answers) | {"loss": how_far}
 
 
 def score_file(
@@ -65,18 +67,16 @@ def score_file(
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     task = task_of(opened) if task is None else task
-    table = tables.read(
-        path, header=tuple(columns), tagged=task.does == "tag", errors=encoding_errors
-    )
+    kind = TASK_KINDS[task.does]
+    table = tables.read(path, header=tuple(columns), tagged=kind.tagged, errors=encoding_errors)
     own = task.columns
     if not text and all(name in table.columns for name in own.texts):
         text = own.texts
     if label is None and own.label in table.columns:
         label = own.label
-    found = tasks.find_columns(table, task.does, text, label)
-    items = tasks.items(table, task.does, found.texts, found.label, encoding_errors)
-    if task.of != "numbers":
-        tasks.check_labels(items, task.labels, found.label)
+    found = kind.columns(table, text, label, own.choices)
+    items = kind.items(table, found, encoding_errors, known=True)
+    kind.check(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")
     asked = ask(task, opened.card, opened.tokenizer)

@@ -24,13 +24,13 @@ from unmask.checkpoints.huggingface import Opened, open_folder
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, whole, write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import LABEL, in_words
+from unmask.finetuning.ask import LABEL, Answer, in_words
 from unmask.finetuning.batches import batches
 from unmask.finetuning.export import put, write_model
 from unmask.finetuning.job import Job, is_finished, of_cuts, prepare
 from unmask.finetuning.numbers import into_scale, out_of_scale, plain
 from unmask.finetuning.plan import RANDOM, Tuning
-from unmask.finetuning.predict import BATCH_TOKENS, FACTS, Answer, predict, say
+from unmask.finetuning.predict import BATCH_TOKENS, FACTS, predict, say
 from unmask.finetuning.results import Scored
 from unmask.finetuning.score import score
 from unmask.finetuning.tasks import Kind, Task
@@ -73,9 +73,7 @@ class Tuned:
     """What a user should be told."""
     folder: Path | None = None
 
-    def predict(
-        self, texts: Sequence[str] | Sequence[Sequence[str]], *, batch_tokens: int = BATCH_TOKENS
-    ) -> list[Answer]:
+    def predict(self, texts: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
         return predict(self.opened, texts, task=self.task, batch_tokens=batch_tokens)
 
@@ -125,7 +123,9 @@ def finetune(
     out: str | Path | None = None,
     text: str | Sequence[str] = (),
     label: str | None = None,
+    choices: str | Sequence[str] = (),
     columns: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
     encoding_errors: EncodingErrors = "strict",
     initialize: Literal["pretrained", "random"] = "pretrained",
     baseline: bool = False,
@@ -160,7 +160,9 @@ def finetune(
         out: a folder for the run. None: nothing is written.
         text: the column of text; of pairs, two columns.
         label: the column of labels, numbers or tags.
+        choices: the columns of the options to choose from.
         columns: names of all columns, for files without a header.
+        options: what else the kind of task lets one choose; see `unmask.finetuning.kinds`.
         encoding_errors: what becomes of bytes that are no UTF-8: an error, or U+FFFD.
         initialize: "random" draws the weights of `base` anew.
         baseline: also tune a randomly initialized network, and compare.
@@ -195,8 +197,10 @@ def finetune(
         base=opened.card.name if opened is not None else str(base),
         task=task, train=str(train), dev=_name(dev), test=_name(test),
         text=(text,) if isinstance(text, str) else tuple(text), label=label,
-        columns=tuple(columns), encoding_errors=encoding_errors, initialize=initialize,
-        baseline=baseline, tokenizer=_name(tokenizer), tune=tune, metric=metric, epochs=epochs,
+        choices=(choices,) if isinstance(choices, str) else tuple(choices),
+        columns=tuple(columns), options=options or {}, encoding_errors=encoding_errors,
+        initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
+        tune=tune, metric=metric, epochs=epochs,
         batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay, dropout=dropout,
         length=length, name=name, evaluate_every=evaluate_every, seed=seed, seeds=seeds,
         precision=precision,

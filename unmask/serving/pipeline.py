@@ -15,9 +15,10 @@ from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text, op
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.finetuning import tables, tasks
-from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL
-from unmask.finetuning.predict import Answer, predict, read_task, task_of
+from unmask.finetuning import tables
+from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL, Answer
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
 from unmask.generation.decode import Decoding, generate
@@ -175,7 +176,7 @@ class Pipeline:
 
     def rows(
         self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
-    ) -> list[str] | list[tuple[str, ...]]:
+    ) -> list[Any]:
         """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
 
         The columns are those of the training file; where it has them not, customary ones.
@@ -185,12 +186,10 @@ class Pipeline:
             ValueError: it has no such columns, is damaged, or the model labels nothing.
         """
         task = self._task()
-        table = tables.read(path, tagged=task.does == "tag", errors=encoding_errors)
-        columns = tasks.find_texts(table, task.does, task.columns.texts)
-        items = tasks.items(table, task.does, columns, None, encoding_errors)
-        if len(columns) == 1 and task.does != "tag":
-            return [item.texts[0] for item in items]
-        return [item.texts for item in items]
+        kind = TASK_KINDS[task.does]
+        table = tables.read(path, tagged=kind.tagged, errors=encoding_errors)
+        items = kind.items(table, kind.texts(table, task.columns), encoding_errors, known=False)
+        return [kind.plain(item) for item in items]
 
     def score(
         self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"

@@ -1,0 +1,207 @@
+"""TaskKind: what every kind of task says of itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from unmask.finetuning.ask import Ask
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.model import HeadSpec
+from unmask.model.architecture import Architecture
+from unmask.model.names import AnyArchitecture
+from unmask.published.card import Published
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import named
+from unmask.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """There is nothing else to choose."""
+
+
+@runtime_checkable
+class TaskKind(Protocol):
+    """A kind of task."""
+
+    @property
+    def tagged(self) -> bool:
+        """Whether a row of its files is a sentence, a word a line in text files."""
+        ...
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a text that is too long is read in parts; otherwise it is cut."""
+        ...
+
+    @property
+    def options(self) -> type:
+        """The dataclass of what else one can choose; `NoOptions` if nothing."""
+        ...
+
+    @property
+    def one_label(self) -> bool:
+        """Whether an answer is one of some labels, so that confusions can be counted."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """What transformers calls it in a configuration: its `problem_type`."""
+        ...
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Check the columns that were named, and find those that were not by customary names.
+
+        Raises:
+            ValueError: a named column does not exist, or nothing is found, with the columns that
+                there are.
+        """
+        ...
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the columns of a file to be predicted: the training file's, or customary ones.
+
+        Raises:
+            ValueError: it has neither.
+        """
+        ...
+
+    def items(
+        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+    ) -> list[Item]:
+        """Read the items of a file; not `known`: nothing is known of the answers.
+
+        Raises:
+            ValueError: a value is not what it should be, with file and line.
+        """
+        ...
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Check something that is to be predicted.
+
+        Raises:
+            ValueError: it is not what this task takes.
+        """
+        ...
+
+    def plain(self, item: Item) -> Any:
+        """Return what `given` takes for an item."""
+        ...
+
+    def line(self, task: Task, line: str) -> Any:
+        """Return what `given` takes for a line of text."""
+        ...
+
+    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+        """List the labels that can be answered; none where answers are not labels.
+
+        Raises:
+            ValueError: there is nothing to learn.
+        """
+        ...
+
+    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+        """Check that what is true of some items can be said.
+
+        Raises:
+            ValueError: it cannot, with file and line.
+        """
+        ...
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Name the metrics that fit, the customary one first."""
+        ...
+
+    def measure(
+        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+    ) -> dict[str, float]:
+        """Compute all figures of some answers.
+
+        Raises:
+            FloatingPointError: a number said is not finite.
+        """
+        ...
+
+    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+        """Return the answer that is most frequent, or the mean number."""
+        ...
+
+    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+        """Complete a task by what depends on the model and on what is learned from."""
+        ...
+
+    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+        """Return the heads that a card's model needs.
+
+        Raises:
+            ValueError: this kind of model cannot do this task.
+        """
+        ...
+
+    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+        """Choose how a model is asked.
+
+        Raises:
+            ValueError: the length leaves no room for text, or two labels are the same words to the
+                tokenizer.
+        """
+        ...
+
+
+def one_stack(architecture: AnyArchitecture) -> Architecture:
+    """Return the architecture of an encoder or a decoder."""
+    assert isinstance(architecture, Architecture)
+    return architecture
+
+
+def as_texts(text: Any, n: int, where: str) -> tuple[str, ...]:
+    """Check a text, or for `n` of 2 a pair.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    read = (text,) if isinstance(text, str) else tuple(text) if _is_list(text) else ()
+    fits = isinstance(text, str) if n == 1 else not isinstance(text, str) and len(read) == n
+    if not fits or not all(isinstance(t, str) for t in read):
+        wanted = "a text" if n == 1 else "a pair of texts"
+        raise ValueError(f"{where} must be {wanted}, got {named(text)}")
+    return read
+
+
+def plain_texts(item: Item) -> Any:
+    """Return a text, or a pair."""
+    return item.texts[0] if len(item.texts) == 1 else item.texts
+
+
+def texts_of_line(task: Task, line: str) -> Any:
+    """Read a text, or a pair with a tab between."""
+    return line.split("\t") if len(task.columns.texts) == 2 else line
+
+
+def as_words(text: Any, where: str) -> tuple[str, ...]:
+    """Check the words of a sentence.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if not _is_list(text) or not all(isinstance(word, str) for word in text):
+        raise ValueError(f"{where} must be a list of words, got {named(text)}")
+    return tuple(text)
+
+
+def as_record(text: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
+    """Check a table with some keys: {"question": ..., "context": ...}.
+
+    Raises:
+        ValueError: it is none, or lacks one.
+    """
+    if not isinstance(text, Mapping) or any(key not in text for key in keys):
+        raise ValueError(f"{where} must be a table with {', '.join(keys)}, got {named(text)}")
+    return text
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)

@@ -1,0 +1,123 @@
+"""A label for each word of a sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from unmask.finetuning import metrics, reading
+from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
+from unmask.finetuning.by_word import ByWord
+from unmask.finetuning.kinds.classify import most_frequent, refuse_choices
+from unmask.finetuning.kinds.kind import NoOptions, as_words, one_stack
+from unmask.finetuning.tables import WORDS, Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.labels import TokenLabels
+from unmask.heads.model import HeadSpec
+from unmask.published.card import Published
+from unmask.text.lines import EncodingErrors
+from unmask.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A label for each word."""
+
+    tagged: bool = True
+    in_parts: bool = True
+    options: type = NoOptions
+    one_label: bool = False
+    problem: str | None = None
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Find a column of words, and one of tags; of CoNLL files without names the last."""
+        refuse_choices(choices, "tag")
+        reading.check(table, texts, label, (1,), "tag")
+        found = tuple(texts) or (reading.find_one(table, reading.SENTENCES, "words"),)
+        if label is None and table.columns[0] == WORDS and len(table.columns) > 1:
+            known = [name for name in table.columns if name.lower() in reading.TAGS]
+            label = known[0] if known else table.columns[-1]
+        label = label or reading.find_one(table, reading.TAGS, "tags", but=found)
+        return Columns(texts=found, label=label)
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the column of words."""
+        if columns.texts[0] in table.columns:
+            return columns
+        return replace(columns, texts=(reading.find_one(table, reading.SENTENCES, "words"),))
+
+    def items(
+        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+    ) -> list[Item]:
+        """Read sentences and their tags. A sentence without words is left out."""
+        values = table.column(columns.texts[0])
+        truths = table.column(columns.label) if known else [None] * len(values)
+        found: list[Item] = []
+        for i, (value, truth) in enumerate(zip(values, truths, strict=True)):
+            where = table.where(i)
+            words = reading.words(value, columns.texts[0], where, errors)
+            tags = reading.tags(truth, columns.label, where, len(words)) if known else None
+            if words:
+                found.append(Item(texts=words, truth=tags, where=where))
+        return found
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Take a list of words."""
+        return Item(texts=as_words(text, where), where=where)
+
+    def plain(self, item: Item) -> Any:
+        """Return a list of words."""
+        return list(item.texts)
+
+    def line(self, task: Task, line: str) -> Any:
+        """Read words between spaces."""
+        return line.split()
+
+    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+        """List the tags that occur."""
+        return reading.labels_of(items, where)
+
+    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+        """Check that all tags are known."""
+        reading.check_labels(items, labels, column)
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """F1 of entities where the tags mark some, and the share of right words."""
+        marked = metrics.marks_entities(labels)
+        return (*(("entity_f1",) if marked else ()), "token_accuracy")
+
+    def measure(
+        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+    ) -> dict[str, float]:
+        """Compute the figures of tags."""
+        return metrics.of_tags(_tags(truth), _tags(said), task.labels)
+
+    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+        """Return the most frequent tag, which `results.chance` gives to every word."""
+        return most_frequent(task.labels, (t for item in items for t in reading.labels_in(item)))
+
+    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+        """Nothing is left to settle."""
+        return task
+
+    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+        """A head on each token."""
+        if in_words(card):
+            raise ValueError(
+                f"{card.name} says its answers in words and cannot label each word; "
+                "tagging needs an encoder or a decoder"
+            )
+        return {TOKEN_LABEL: TokenLabels(n_labels=max(len(task.labels), 1))}
+
+    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+        """At one token of each word."""
+        around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
+        return ByWord(task=task, tokenizer=tokenizer, around=around)
+
+
+def _tags(values: Sequence[Truth]) -> list[tuple[str, ...]]:
+    return [cast("tuple[str, ...]", v) for v in values]
+
+
+TAG = Tag()
