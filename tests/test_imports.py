@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "config", "files", "text", "tokens", "hiding", "model", "heads", "published",
-    "checkpoints", "training", "finetuning", "generation", "evaluation", "demo", "serving", "cli",
+    "batch", "config", "files", "box", "text", "tokens", "hiding", "model", "heads", "published",
+    "checkpoints", "adapters", "training", "generation", "finetuning", "evaluation", "demo",
+    "serving", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

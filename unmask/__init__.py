@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmask.finetuning.suite import finetune_suite
     from unmask.finetuning.tune import finetune
     from unmask.generation.decode import Decoding
     from unmask.published.catalogue import MODELS
@@ -27,6 +28,7 @@ __all__ = [
     "Recipe",
     "describe",
     "finetune",
+    "finetune_suite",
     "hidden",
     "load",
     "prepare",
@@ -41,6 +43,7 @@ _HOME = {
     "Recipe": "unmask.training.recipe",
     "describe": "unmask.serving.describe",
     "finetune": "unmask.finetuning.tune",
+    "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",
     "load": "unmask.serving.pipeline",
     "prepare": "unmask.serving.prepare",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Int, Integer, Shaped
+from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +56,13 @@ class Example:
     source: Int[np.ndarray, "s"] | None = None
     """Read by the encoder, when there is one."""
     segments: Int[np.ndarray, "t"] | None = None
-    label: "int | float | Int[np.ndarray, 't'] | None" = None
-    """Of the whole text: next sentence, class, score; or one label a token."""
+    label: "int | float | Int[np.ndarray, 't'] | Float[np.ndarray, 'labels'] | None" = None
+    """Of the whole text: next sentence, class, score; or one label a token; or of each of some
+    labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
+    group: int | None = None
+    """Texts with the same number are asked together: options of which one is to be chosen."""
+    among: Int[np.ndarray, "k"] | None = None
+    """The tokens of which each target is one, and which alone are scored; None: all."""
     blind: bool = False
     """Asked of a stream that may not see its own token (XLNet)."""
 
@@ -124,6 +129,10 @@ class Batch:
     last: "Int[torch.Tensor, 'b'] | None" = None
     """The column of each row's last token that is not padding; None: the last column."""
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
+    group: "Int[torch.Tensor, 'b'] | None" = None
+    """Which rows are asked together, numbered from 0; None: each alone."""
+    among: "Int[torch.Tensor, 'k'] | None" = None
+    """The tokens of which each target is one, and which alone are scored; None: all."""
     blind: bool = False
 
     def __post_init__(self) -> None:

@@ -72,8 +72,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A run's folder, a folder in the Hugging Face layout, hf:owner/name, or the name of a "
-        "card whose weights were published.",
+        help="A run's folder, a folder in the Hugging Face layout, hf:owner/name, unmask-mini-en, "
+        "which is in this package, or the name of a card whose weights were published.",
     ),
 ]
 Card = Annotated[
@@ -279,14 +279,14 @@ def models(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the catalogue."""
+    """List the models in this package and the catalogue."""
     from unmask.published.catalogue import MODELS
-    from unmask.serving.describe import card_facts, card_line
+    from unmask.serving.describe import boxed, card_facts, card_line
 
     families = sorted({card.family for card in MODELS.values()})
     if family is not None and family not in families:
         raise ValueError(f"--family must be one of {', '.join(families)}, got {family!r}")
-    cards = [card for card in MODELS.values() if family in (None, card.family)]
+    cards = [card for card in [*boxed(), *MODELS.values()] if family in (None, card.family)]
     if as_json:
         _print([card_facts(card) for card in cards])
         return
@@ -499,16 +499,41 @@ def _last_evaluation(out: Path) -> dict[str, Any]:
 def finetune(
     model: Model,
     task: Annotated[
-        Literal["classify", "pairs", "regress", "tag"], _option("--task", help="What is learned.")
-    ],
+        Literal[
+            "classify",
+            "pairs",
+            "regress",
+            "tag",
+            "answer",
+            "generate",
+            "cloze",
+            "choose",
+            "multilabel",
+        ]
+        | None,
+        _option("--task", help="What is learned."),
+    ] = None,
     train: Annotated[
-        Path,
+        Path | None,
         _option(
             "--train",
             metavar="FILE",
-            help="Labelled rows: .tsv, .csv, .jsonl, .parquet, .conllu, .conll.",
+            help="Labelled rows: .tsv, .csv, .json, .jsonl, .parquet, .conllu, .conll.",
         ),
-    ],
+    ] = None,
+    tasks: Annotated[
+        str | None,
+        _option(
+            "--tasks",
+            metavar="SUITE",
+            help="A run for each of glue, sick, nli, topics, sentiment, tags, questions, choices, "
+            "or of a .toml file, in place of --task and --train.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        _option("--data", metavar="FOLDER", help="Of the files of --tasks.", default="the Hub"),
+    ] = None,
     dev: Annotated[
         Path | None,
         _option(
@@ -528,12 +553,33 @@ def finetune(
     label: Annotated[
         str | None, _option("--label", metavar="COLUMN", help="Of labels, numbers or tags.")
     ] = None,
+    choices: Annotated[
+        list[str] | None,
+        _option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        _option("--labels", metavar="A,B,...", help="All, in order.", default="those of --train"),
+    ] = None,
+    rows: Annotated[
+        int | None, _option("--rows", metavar="N", help="Learn from so many rows.")
+    ] = None,
     columns: Annotated[
         str | None,
         _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        _option("--option", metavar="KEY=VALUE", help="What else the task lets one choose."),
+    ] = None,
     tune: Annotated[
-        Literal["full", "frozen"], _option("--tune", help="All weights, or the head alone.")
+        str,
+        _option(
+            "--tune",
+            metavar="HOW",
+            help="full, frozen, top, mix, gradual, bitfit, houlsby, pfeiffer, adamix, lora, ia3, "
+            "prefix or prompt; with differences: lora:rank=4.",
+        ),
     ] = "full",
     initialize: Annotated[
         Literal["pretrained", "random"], _option("--initialize", help="Weights to begin with.")
@@ -573,10 +619,18 @@ def finetune(
         int | None,
         _option("--evaluate-every", metavar="N", help="Steps.", default="an epoch, at most 1,000"),
     ] = None,
+    patience: Annotated[
+        int | None,
+        _option("--patience", metavar="N", help="End after N evaluations without a better one."),
+    ] = None,
     seed: Seed = 0,
     seeds: Annotated[
         int, _option("--seeds", metavar="N", help="So many runs, with mean and spread.")
     ] = 1,
+    search: Annotated[
+        int,
+        _option("--search", metavar="N", help="Try so many rates and batch sizes first."),
+    ] = 0,
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"], _option("--precision", help="While training.")
     ] = "auto",
@@ -599,6 +653,52 @@ def finetune(
     """
     import unmask
 
+    shared: dict[str, Any] = {
+        "out": out,
+        "rows": rows,
+        "tune": tune,
+        "initialize": initialize,
+        "baseline": baseline,
+        "epochs": epochs,
+        "batch": batch,
+        "rate": rate,
+        "length": length,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "dropout": dropout,
+        "evaluate_every": evaluate_every,
+        "patience": patience,
+        "seed": seed,
+        "seeds": seeds,
+        "search": search,
+        "precision": precision,
+        "tokenizer": tokenizer,
+        "encoding_errors": encoding_errors,
+        "resume": resume,
+        "device": device,
+        "terminal": None if quiet else sys.stderr,
+    }
+    own: dict[str, Any] = {
+        "task": task,
+        "train": train,
+        "dev": dev,
+        "test": test,
+        "text": text,
+        "label": label,
+        "choices": choices,
+        "labels": labels,
+        "columns": columns,
+        "option": option,
+        "metric": metric,
+        "name": name,
+    }
+    if tasks is not None:
+        _finetune_suite(model, tasks, data, own, shared, as_json)
+        return
+    if task is None or train is None:
+        raise ValueError("name --task and --train, or a suite of benchmarks with --tasks")
+    if data is not None:
+        raise ValueError("--data is where the files of --tasks are; labelled rows are --train")
     try:
         tuned = unmask.finetune(
             model,
@@ -606,31 +706,15 @@ def finetune(
             train=train,
             dev=dev,
             test=test,
-            out=out,
             text=text or (),
             label=label,
+            choices=choices or (),
+            labels=labels.split(",") if labels else (),
             columns=columns.split(",") if columns else (),
-            tune=tune,
-            initialize=initialize,
-            baseline=baseline,
+            options=_options(option or ()),
             metric=metric,
-            epochs=epochs,
-            batch=batch,
-            rate=rate,
-            length=length,
-            warmup=warmup,
-            weight_decay=weight_decay,
-            dropout=dropout,
             name=name,
-            evaluate_every=evaluate_every,
-            seed=seed,
-            seeds=seeds,
-            precision=precision,
-            tokenizer=tokenizer,
-            encoding_errors=encoding_errors,
-            resume=resume,
-            device=device,
-            terminal=None if quiet else sys.stderr,
+            **shared,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
@@ -644,6 +728,61 @@ def finetune(
         return
     print("\n".join(tuned.summary()))
     print(f"{out}: done; the report is {report}")
+
+
+def _finetune_suite(
+    model: str,
+    tasks: str,
+    data: Path | None,
+    own: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Fine-tune on each benchmark of a suite, and show one table."""
+    import unmask
+    from unmask.finetuning.suite import AVERAGE
+
+    if given := [name for name, value in own.items() if value is not None]:
+        raise ValueError(f"--tasks says itself what is learned from what; leave out --{given[0]}")
+    out = shared["out"]
+    try:
+        made = unmask.finetune_suite(model, tasks=tasks, data=data, **shared)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
+    for one in made.entries:
+        if not one.error:
+            unmask.write_report(out / one.folder)
+    if as_json:
+        _print(json.loads((out / "suite.json").read_text(encoding="utf-8")))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    names, rows = made.rows()
+    table = Table(title=f"{tasks}: {model}, tune={made.tune}", title_justify="left")
+    for n, name in enumerate(names):
+        table.add_column(name, justify="left" if n < 2 else "right")
+    for row in rows[:-1]:
+        table.add_row(*row)
+    table.add_section()
+    table.add_row(*rows[-1])
+    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table)
+    for note in made.notes:
+        print(note)
+    print(f"{AVERAGE}\n{out}: done")
+
+
+def _options(given: Iterable[str]) -> dict[str, Any]:
+    """Read KEY=VALUE."""
+    from unmask.training.recipe import merge, parse
+
+    found: dict[str, Any] = {}
+    for text in given:
+        try:
+            found = merge(found, parse(text))
+        except ValueError as error:
+            raise ValueError(f"--option {text}: {error}") from None
+    return found
 
 
 @app.command()

@@ -59,6 +59,17 @@ def whole(path: Path) -> Generator[Path]:
         _remove(beside)
 
 
+def move_into(beside: Path, folder: Path, last: str) -> None:
+    """Move the files of one folder into another that holds more, each whole, `last` at the end.
+
+    With the file `last` the other folder is what it should become; until then it is not.
+    """
+    for path in sorted(beside.iterdir(), key=lambda p: (p.name == last, p.name)):
+        _flush_one(path)
+        os.replace(path, folder / path.name)
+    beside.rmdir()
+
+
 def sweep(folder: Path) -> None:
     """Remove what interrupted writes left directly in `folder`, to which nobody else may write."""
     for left in folder.glob(".*." + "[0-9a-f]" * 12 + ".part"):

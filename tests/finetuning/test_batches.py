@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from unmask.batch import IGNORE, Example
 from unmask.finetuning.batches import batches, micro, order
-from unmask.finetuning.predict import groups
 from unmask.hiding.collate import size
 from unmask.tokens.vocabulary import Special
 
@@ -49,14 +48,6 @@ def test_lengths_together_save_most_padding() -> None:
     drawn = np.random.default_rng(1).permutation(4000).reshape(-1, 32).tolist()
     assert padded(drawn) > 1.8
     assert padded(order(lengths, 32, 0, 0)) < 1.2
-
-
-@given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200))
-def test_groups_hold_each_item_once_and_fit(sizes, tokens) -> None:
-    found = list(groups(sizes, tokens))
-    assert sorted(i for group in found for i in group) == list(range(len(sizes)))
-    for group in found:
-        assert len(group) == 1 or len(group) * max(sizes[i] for i in group) <= tokens
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 20])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.finetuning import squad, tables
 from unmask.finetuning.tables import read
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -174,3 +175,205 @@ def test_conll_2003_has_as_many_sentences_and_words_as_published() -> None:
     table = read(SHARED / "conll2003" / "testb.txt.xz", tagged=True)
     assert len(table) == 3453
     assert sum(len(words) for words in table.column("words")) == 46_435
+
+
+ASKED = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Rivers",
+            "paragraphs": [
+                {
+                    "context": "The Rhine flows north.",
+                    "qas": [
+                        {
+                            "id": "q1",
+                            "question": "Where does the Rhine flow?",
+                            "answers": [{"text": "north", "answer_start": 16}],
+                            "is_impossible": False,
+                        },
+                        {"id": "q2", "question": "Why?", "answers": [], "is_impossible": True},
+                    ],
+                },
+            ],
+        },
+        {"paragraphs": [{"context": "Empty.", "qas": [{"question": "What?"}]}]},
+    ],
+}
+
+
+def test_each_question_of_squad_is_a_row(tmp_path: Path) -> None:
+    text = json.dumps(ASKED, indent=1)
+    for name, data in (("a.json", text.encode()), ("a.json.xz", lzma.compress(text.encode()))):
+        table = read(write(tmp_path, name, data))
+        assert table.columns == squad.COLUMNS
+        assert table.column("id") == ["q1", "q2", None]
+        assert table.column("title") == ["Rivers", "Rivers", None]
+        assert table.column("context")[1:] == ["The Rhine flows north.", "Empty."]
+        assert table.column("question")[2] == "What?"
+        assert table.column("answers") == [[{"text": "north", "answer_start": 16}], [], None]
+        assert table.column("is_impossible") == [False, True, None]
+
+
+def test_a_question_is_named_by_its_id_or_by_the_way_to_it(tmp_path: Path) -> None:
+    table = read(write(tmp_path, "a.json", json.dumps(ASKED)))
+    assert table.where(1) == f"{table.path}: question 'q2'"
+    assert table.where(2) == f"{table.path}: data[1].paragraphs[0].qas[0]"
+
+
+def test_a_context_is_held_once_however_many_questions_it_has(tmp_path: Path) -> None:
+    first, second = read(write(tmp_path, "a.json", json.dumps(ASKED))).column("context")[:2]
+    assert first is second
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_list_of_objects_is_rows(tmp_path: Path, wrapped: bool) -> None:
+    rows = [{"text": "a", "label": 1}, {"text": "b", "more": [1]}]
+    table = read(write(tmp_path, "a.json", json.dumps({"data": rows} if wrapped else rows)))
+    assert table.columns == ("text", "label", "more")
+    assert table.column("label") == [1, None]
+    assert table.where(1) == f"{table.path}: {'data' if wrapped else ''}[1]"
+
+
+def damaged(way: list[str | int], value: object) -> str:
+    """Write `ASKED` with something else, or nothing, at the end of a way through it."""
+    copy = json.loads(json.dumps(ASKED))
+    *before, last = way
+    held = copy
+    for step in before:
+        held = held[step]
+    held[last] = value
+    if value is None:
+        del held[last]
+    return json.dumps(copy)
+
+
+QAS = ["data", 0, "paragraphs", 0, "qas"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"a\.json: the file is empty"),
+        ("[]", r"a\.json: holds no rows"),
+        ('{"data": []}', r"a\.json: holds no rows"),
+        (json.dumps(ASKED, indent=1)[:200], r"a\.json:\d+: malformed JSON: .* ends too early"),
+        (json.dumps(ASKED)[:-1], r"a\.json:1: malformed JSON: .* ends too early"),
+        ('{"a": 1}\n{"a": 2}\n', r"a\.json:2: malformed JSON: Extra data.* is named \.jsonl"),
+        ("[" * 100_000, r"a\.json: malformed JSON: nested too deeply"),
+        ("7", r"a\.json: the file must be a list of objects, got int 7"),
+        ('{"rows": []}', r"a\.json: a \.json file must be .* as 'data'; got an object with 'rows'"),
+        ('{"data": {"a": 1}}', r"a\.json: data must be a list of objects, got dict"),
+        ('[{"a": 1}, 2]', r"a\.json: \[1\] must be an object, got int 2"),
+        (damaged(["data", 1], 3), r"a\.json: data\[1\] must be an object, got int 3"),
+        (damaged(["data", 1, "paragraphs"], None), r"data\[1\] lacks 'paragraphs' \(it has none\)"),
+        (damaged(["data", 0, "title"], 5), r"data\[0\]\.title must be text, got int 5"),
+        (damaged(QAS, {}), r"data\[0\]\.paragraphs\[0\]\.qas must be a list, got dict"),
+        (damaged([*QAS[:-1], "context"], 1), r"paragraphs\[0\]\.context must be text, got int 1"),
+        (damaged([*QAS, 1], "x"), r"data\[0\]\.paragraphs\[0\]\.qas\[1\] must be an object"),
+        (damaged([*QAS, 1, "question"], None), r"paragraphs\[0\]\.qas\[1\] lacks 'question'"),
+        (damaged([*QAS, 1, "id"], [1]), r"qas\[1\]\.id must be text, got list"),
+        (damaged([*QAS, 1, "is_impossible"], 0), r"qas\[1\]\.is_impossible must be true or false"),
+        (damaged([*QAS, 0, "answers"], "north"), r"qas\[0\]\.answers must be a list, got str"),
+        (damaged([*QAS, 0, "answers", 0], "north"), r"answers\[0\] must be an object, got str"),
+        (
+            damaged([*QAS, 0, "answers", 0, "answer_start"], "16"),
+            r"qas\[0\]\.answers\[0\]\.answer_start must be the number of a character.*got str '16'",
+        ),
+    ],
+)
+def test_each_mistake_in_json_names_the_way_to_it(tmp_path: Path, text: str, message: str) -> None:
+    fails(write(tmp_path, "a.json", text), message)
+
+
+def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    path = write(tmp_path, "a.json", json.dumps([{"text": "a, b, c"}] * 9))
+    monkeypatch.setattr(tables, "_VALUES", 27)
+    assert len(read(path)) == 9  # commas within texts do not count
+    monkeypatch.setattr(tables, "_VALUES", 17)
+    fails(path, r"a\.json: more than 17 values in \.json; write it as \.jsonl")
+    monkeypatch.setattr(tables, "LONGEST", 100)
+    fails(path, r"a\.json: a \.json file of more than 100 characters; write it as \.jsonl")
+
+
+def test_both_forms_of_answers_are_read() -> None:
+    pairs = [("north", 16), ("The Rhine", 0)]
+    nested = [{"text": text, "answer_start": start} for text, start in pairs]
+    flat = {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
+    assert squad.answers_of(nested, "a:1") == squad.answers_of(flat, "a:1") == pairs
+    assert (
+        squad.answers_of([], "a:1") == squad.answers_of({"text": [], "answer_start": []}, "") == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, r"a:1: answers must be a list of objects .*; there is none"),
+        ("north", r"a:1: answers must be a list of objects .*; got str 'north'"),
+        ({"text": ["a"]}, r"a:1: answers lacks 'answer_start' \(it has 'text'\)"),
+        ({"text": "a", "answer_start": [1]}, r"a:1: answers\.text must be a list, got str 'a'"),
+        ({"text": ["a"], "answer_start": []}, r"a:1: answers: 1 texts, but 0 in 'answer_start'"),
+        ({"text": ["a"], "answer_start": [-1]}, r"a:1: answers\[0\]\.answer_start .* got int -1"),
+        ([{"text": 1, "answer_start": 1}], r"a:1: answers\[0\]\.text must be text, got int 1"),
+        ([{"text": "a", "answer_start": True}], r"a:1: answers\[0\]\.answer_start .* got bool"),
+        ([{"text": "\0", "answer_start": 1}], r"a:1: answers\[0\]: a NUL"),
+    ],
+)
+def test_answers_that_are_none_are_one_line(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        squad.answers_of(value, "a:1")
+
+
+def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    def classes(*names: str) -> dict[str, object]:
+        return {"names": list(names), "_type": "ClassLabel"}
+
+    features = {
+        "label": classes("bad", "good"),
+        "tags": {"feature": classes("O", "B-PER"), "_type": "List"},
+        "old": [classes("x", "y")],
+        "n": {"dtype": "int64", "_type": "Value"},
+        "parts": {"text": {"feature": {"dtype": "string", "_type": "Value"}, "_type": "List"}},
+    }
+    columns = {
+        "label": [1, 0, -1],
+        "tags": [[0, 1], [], [1]],
+        "old": [[1], [0], [0]],
+        "n": [1, 0, -1],
+        "parts": [{"text": ["a"]}] * 3,
+    }
+    metadata = json.dumps({"info": {"features": features}})
+    table = pyarrow.table(columns).replace_schema_metadata({"huggingface": metadata})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read(tmp_path / "a.parquet")
+    assert found.column("label") == ["good", "bad", None]
+    assert found.column("tags") == [["O", "B-PER"], [], ["B-PER"]]
+    assert found.column("old") == [["y"], ["x"], ["x"]]
+    assert found.column("n") == [1, 0, -1]
+    columns["label"][1] = 2
+    table = pyarrow.table(columns).replace_schema_metadata({"huggingface": metadata})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    fails(tmp_path / "a.parquet", r"a\.parquet:2: 'label' must be a class from 0 to 1, got int 2")
+    table = table.replace_schema_metadata({"huggingface": '{"info": []}'})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    fails(tmp_path / "a.parquet", r"a\.parquet: its metadata 'huggingface' are damaged")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("qa_squadshifts_wiki/dev", 1857),
+     ("xquad/xquad.en", 1190), ("xquad/xquad.de", 1190), ("xquad/xquad.es", 1190)],
+)  # fmt: skip
+def test_squad_like_files_have_as_many_questions_as_published(name: str, n: int) -> None:
+    table = read(SHARED / f"{name}.json.xz")
+    assert len(table) == n
+    pairs = zip(table.column("context"), table.column("answers"), strict=True)
+    for i, (context, answers) in enumerate(pairs):
+        assert isinstance(context, str)
+        for text, start in squad.answers_of(answers, table.where(i)):
+            assert context[start : start + len(text)] == text, table.where(i)

@@ -24,7 +24,7 @@ def find_columns(table: Table, kind, texts=(), label=None) -> Columns:
 
 def items(table: Table, kind) -> list[Item]:
     columns = Columns(texts=("text",), label="label")
-    return TASK_KINDS[kind].items(table, columns, "strict", known=True)
+    return TASK_KINDS[kind].items(table, columns, "strict", known=True, options={})
 
 
 @pytest.mark.parametrize(

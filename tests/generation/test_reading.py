@@ -4,22 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from small_models import FAMILIES, make, texts, tokenizer
 from torch import nn
 
-from unmask.generation.reading import at_rest, by_length, framed, groups
-
-
-@given(lengths=st.lists(st.integers(0, 50)), tokens=st.integers(1, 200))
-def test_groups_hold_every_text_once_and_fit(lengths: list[int], tokens: int) -> None:
-    found = by_length(lengths, tokens)
-    assert sorted(i for group in found for i in group) == list(range(len(lengths)))
-    for group in found:
-        assert len(group) * max(lengths[i] for i in group) <= tokens or len(group) == 1
-    sizes = [lengths[i] for group in found for i in group]
-    assert sizes == sorted(sizes, reverse=True)
+from unmask.generation.reading import at_rest, framed, groups
 
 
 @pytest.mark.parametrize("family", FAMILIES)

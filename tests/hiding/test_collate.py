@@ -7,7 +7,7 @@ from vocabularies import BERT, GPT, T5, long_text, text, texts
 
 from unmask.batch import IGNORE, Example
 from unmask.hiding import collate, objectives
-from unmask.hiding.collate import first_fit, pack, pad
+from unmask.hiding.collate import by_size, first_fit, pack, pad
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -21,6 +21,20 @@ def visible(batch, row: int) -> np.ndarray:
     t = batch.inputs.shape[1]
     mask = batch.visibility.among(t, t)
     return np.ones((t, t), bool) if mask is None else mask[min(row, len(mask) - 1), 0].numpy()
+
+
+# ---- groups of like size
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 200), st.none() | st.integers(1, 9))
+def test_groups_hold_each_item_once_and_fit(sizes, tokens, rows):
+    found = by_size(sizes, tokens, rows)
+    assert sorted(i for group in found for i in group) == list(range(len(sizes)))
+    for group in found:
+        assert len(group) == 1 or len(group) * max(sizes[i] for i in group) <= tokens
+        assert rows is None or len(group) <= rows
+    ordered = [sizes[i] for group in found for i in group]
+    assert ordered == sorted(ordered, reverse=True)
 
 
 # ---- padding

@@ -13,10 +13,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from unmask.box import BOX
 from unmask.checkpoints.tensors import SAFETENSORS, read_json, read_model_tensors, write_tensors
-from unmask.heads.labels import Labels, TokenLabels
+from unmask.config import from_dict, to_dict
+from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec, Model
+from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.spans import Spans
 from unmask.model.names import Names, Read
 from unmask.published.card import Published, longest, resized
 from unmask.published.catalogue import family
@@ -24,7 +28,18 @@ from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
 HUB = "hf:"
+SEVERAL_LABELS = "multi_label_classification"
+"""The `problem_type` of a model whose labels may hold together."""
+OWN = "unmask"
+"""What is ours in config.json: heads that no class of transformers has. Their tensors have our names."""
 WANTED_FILES = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What stands under `OWN`."""
+
+    heads: Mapping[str, HeadSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +59,17 @@ class Opened:
 
 
 def locate(name: str | Path) -> Path:
-    """Return the folder of a path, or of `hf:owner/name` on the Hub, fetched first.
+    """Return the folder of a path, a model in the package, or `hf:owner/name` of the Hub, fetched.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
     """
     text = str(name)
     if not text.startswith(HUB):
-        if not Path(name).is_dir():
+        folder = Path(name) if Path(name).is_dir() else BOX.get(text)
+        if folder is None:
             raise FileNotFoundError(f"{name}: no such folder")
-        return Path(name)
+        return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -87,7 +103,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
     card = _card(folder, theirs)
     state = {_modern(name): x for name, x in read_model_tensors(folder).items()}
     labels = _label_names(theirs)
-    specs = dict(_heads(card, theirs, labels) if heads is None else heads)
+    specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     specs = _as_tied(specs, card.names, state, card.fields.language(theirs))
     model, read = _fill(card, specs, state, folder, seed)
     tokenizer = _tokenizer(folder, model.vocab_size)
@@ -95,7 +111,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
         card=replace(card, heads=specs),
         model=model.eval(),
         tokenizer=tokenizer,
-        labels=labels if any(isinstance(s, Labels | TokenLabels) for s in specs.values()) else (),
+        labels=labels if any(map(labels_named, specs.values())) else (),
         missing=read.missing,
         extra=read.extra,
     )
@@ -124,21 +140,39 @@ def _label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(int(theirs.get("num_labels") or 2)))
 
 
+def labels_named(spec: HeadSpec) -> bool:
+    """Say whether a head scores labels that have names."""
+    return isinstance(spec, Labels | TokenLabels | RecurrentTags)
+
+
+def heads_without_class(specs: Mapping[str, HeadSpec]) -> tuple[str, ...]:
+    """Name the kinds of heads that no class of transformers has."""
+    return tuple(type(s).__name__ for s in specs.values() if isinstance(s, RecurrentTags))
+
+
 def _heads(
-    card: Published, theirs: Mapping[str, Any], labels: tuple[str, ...]
+    card: Published, theirs: Mapping[str, Any], labels: tuple[str, ...], folder: Path
 ) -> Mapping[str, HeadSpec]:
-    """Find which heads the configuration's class of theirs has.
+    """Find which heads the configuration's class of theirs has, or which of ours it says.
 
     The card's own where it says none or an unknown one.
     """
+    if OWN in theirs:
+        return from_dict(_Own, theirs[OWN], f"{folder / 'config.json'}: {OWN}").heads
     wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
     names = next((k for k, v in card.fields.classes.items() if v == wanted), tuple(card.heads))
     made: dict[str, HeadSpec] = {}
     for name in names:
         if name == "label" and card.labels is not None:
-            made[name] = replace(card.labels, n_labels=len(labels))
+            several = theirs.get("problem_type") == SEVERAL_LABELS
+            loss = AnyOf() if several else OneOf()
+            made[name] = replace(card.labels, n_labels=len(labels), loss=loss)
+        elif name == "choice" and card.labels is not None:
+            made[name] = replace(card.labels, term=name, n_labels=1, loss=Choice())
         elif name == "token_label":
             made[name] = TokenLabels(n_labels=len(labels))
+        elif name == "spans":
+            made[name] = Spans()
         else:
             made[name] = card.heads[name]
     return made
@@ -174,7 +208,7 @@ def _fill(
         model = card.build(heads)
     wanted = {name: p.shape for name, p in model.named_parameters()}
     try:
-        read = card.names.from_theirs(state, wanted)
+        read = _read(card, state, wanted)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     if any(name.startswith("backbone.") for name in read.missing):
@@ -183,13 +217,30 @@ def _fill(
             f"{folder}: the weights lack {len(lacking)} tensors of the configuration's network: "
             f"{', '.join(lacking[:3])}"
         )
-    if read.missing:
+    computed = any(True for _ in model.buffers())  # of no file
+    if read.missing or computed:
         model = card.build(heads).initialize(seed)
     tensors = {name: x.to(torch.float32).clone() for name, x in read.tensors.items()}
     model.load_state_dict(tensors, strict=False, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     return model, read
+
+
+def _read(card: Published, state: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> Read:
+    """Find our tensors: of heads that theirs lack by our names, all others by theirs."""
+    own = {n: x for n, x in state.items() if n.startswith("heads.") and n in wanted}
+    for name, tensor in own.items():
+        if tensor.shape != wanted[name]:
+            raise ValueError(
+                f"tensor {name} has shape {list(tensor.shape)}, "
+                f"the configuration says {list(wanted[name])}"
+            )
+    read = card.names.from_theirs(
+        {n: x for n, x in state.items() if n not in own},
+        {n: shape for n, shape in wanted.items() if n not in own},
+    )
+    return replace(read, tensors={**read.tensors, **own})
 
 
 def _tokenizer(folder: Path, rows: int) -> Tokenizer | None:
@@ -227,15 +278,20 @@ def write_folder(
     """Write a model into `folder`.
 
     config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
-    written one after another: the caller makes the folder whole.
+    written one after another: the caller makes the folder whole. Of heads that transformers has no
+    class for it opens the backbone only.
     """
     folder.mkdir(parents=True, exist_ok=True)
     theirs = config_of(model, card, tokenizer, labels, problem)
     _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
-    state = card.names.to_theirs({k: v.to(dtype) for k, v in model.weights().items()})
-    if not model.specs:
+    weights = {k: v.to(dtype) for k, v in model.weights().items()}
+    own: dict[str, Tensor] = {}
+    if heads_without_class(model.specs):
+        own = {k: v for k, v in weights.items() if k.startswith("heads.")}
+    state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
+    if own or not model.specs:
         state = card.names.without_prefix(state)
-    write_tensors(folder / SAFETENSORS, state)
+    write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
         tokenizer.save(folder)
         if "language" in model.specs and (model.stack.causal):
@@ -254,7 +310,8 @@ def config_of(
     Raises:
         ValueError: their library has no class with just these heads.
     """
-    heads = tuple(model.specs)
+    own = heads_without_class(model.specs)
+    heads = () if own else tuple(model.specs)
     classes = card.fields.classes
     if heads not in classes:
         known = "; ".join(" + ".join(k) or "none" for k in classes)
@@ -263,6 +320,8 @@ def config_of(
         )
     theirs = card.fields.write(resized(model.architecture, model.vocab_size))
     theirs |= {"model_type": card.fields.model_type, "architectures": [classes[heads]]}
+    if own:
+        theirs[OWN] = {"heads": to_dict(model.specs)}
     language = model.specs.get("language")
     if isinstance(language, Language):
         theirs["tie_word_embeddings"] = language.tied

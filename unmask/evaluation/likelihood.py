@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unmask.batch import Batch, Example, Tokens
-from unmask.generation.reading import at_rest, by_length
+from unmask.generation.reading import at_rest
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad, size
+from unmask.hiding.collate import by_size, pad, size
 from unmask.hiding.objectives import AnyObjective
 from unmask.text.corpus import Document
 from unmask.tokens.tokenizer import Tokenizer
@@ -217,5 +217,5 @@ def _hidden(
 def _batches(
     examples: Sequence[Example], tokenizer: Tokenizer, batch_tokens: int
 ) -> Iterator[Batch]:
-    for rows in by_length([size(e) for e in examples], batch_tokens):
+    for rows in by_size([size(e) for e in examples], batch_tokens):
         yield pad([examples[i] for i in rows], tokenizer.special)

@@ -1,7 +1,8 @@
 """How a model is asked a task: what it reads, which head answers, and what its scores mean.
 
 `Ask` is what every way of asking offers. An encoder or decoder is asked through a head on one token
-(`by_head`) or on each word (`by_word`); an encoder-decoder says the answer in words (`in_words`).
+(`by_head`) or on each word (`by_word`), or for a word in a blank (`by_cloze`); an encoder-decoder
+says the answer in words (`in_words`). What writes is asked for text (`by_text`).
 """
 
 from collections.abc import Sequence
@@ -20,16 +21,27 @@ from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
 LABEL, TOKEN_LABEL, LANGUAGE = "label", "token_label", "language"
+SPANS, CHOICE = "spans", "choice"
 """Names of heads, as cards and checkpoints have them."""
 
 DEFAULT_LENGTH = 512
 
 Answer = dict[str, Any] | float
 """What is said of an item, as plain data: of a text {"label", "probability", "probabilities"}, of a
-sentence {"labels", "probabilities"}, or a number."""
+sentence {"labels", "probabilities"}, of what was written {"text"}, or a number."""
 Scores = Any
 """What a model says of an item before it is read as an answer: of most tasks an array of the
 log-probabilities of the labels at each place asked [n labels]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Which part of a text a question holds, of one that is read in parts."""
+
+    begin: int
+    """Its first token."""
+    offsets: Int[np.ndarray, "_ 2"]
+    """Where each of its tokens stands in the text, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +53,10 @@ class Question:
     example: Example
     cut: bool = False
     """Some of the text did not fit."""
+    part: Part | None = None
+    """None where it does not matter."""
+    words: tuple[tuple[int, ...], ...] = ()
+    """Answers that are compared, as tokens, where each item has its own."""
 
 
 @runtime_checkable
@@ -61,11 +77,11 @@ class Ask(Protocol):
         """Write what the model reads, a question an item or more, with the truth if it is known."""
         ...
 
-    def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> list[np.ndarray]:
-        """Return what the model says of each question."""
+    def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> Sequence[Any]:
+        """Return what the model says of each question, most often an array."""
         ...
 
-    def joined(self, questions: Sequence[Question], parts: Sequence[np.ndarray]) -> Scores:
+    def joined(self, questions: Sequence[Question], parts: Sequence[Any]) -> Scores:
         """Put together what was said of all questions about one item, in their order."""
         ...
 
@@ -79,6 +95,25 @@ class Ask(Protocol):
 
     def loss(self, item: Item, scores: Scores) -> tuple[float, int]:
         """Return the loss of an item whose truth is known, summed over places, and their number."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An `Ask` of which something is settled when its model is finished."""
+
+    def settled(self, items: Sequence[Item], scores: Sequence[Scores]) -> Ask:
+        """Settle it by what the model says of the dev file."""
+        ...
+
+
+@runtime_checkable
+class Costly(Protocol):
+    """An `Ask` whose answers take long: while training, only some of the dev file is scored."""
+
+    @property
+    def scored(self) -> int:
+        """So many items, at most."""
         ...
 
 
@@ -204,11 +239,11 @@ def label_answer(task: Task, said: Truth, scores: Float[np.ndarray, "n labels"])
     """Return a label, or one for each word, with its probabilities."""
     shares = np.exp(scores.astype(np.float64))
     shares /= shares.sum(-1, keepdims=True)
-    best = shares.max(-1).tolist() if len(shares) else []
+    own = shares[np.arange(len(shares)), places(task, said)].tolist()
     if isinstance(said, tuple):
-        return {"labels": list(said), "probabilities": best}
+        return {"labels": list(said), "probabilities": own}
     return {
         "label": said,
-        "probability": best[0],
+        "probability": own[0],
         "probabilities": dict(zip(task.labels, shares[0].tolist(), strict=True)),
     }

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Batch, Example
-from unmask.finetuning.predict import groups
-from unmask.hiding.collate import pad, size
+from unmask.finetuning.predict import ROWS
+from unmask.hiding.collate import by_size, pad, size
 from unmask.tokens.vocabulary import Special
 from unmask.training.loop import Batches, Micro
 
@@ -35,12 +35,26 @@ def order(sizes: Int[np.ndarray, "n"], batch: int, seed: int, epoch: int) -> lis
     return [found[i] for i in rng.permutation(len(found))]
 
 
+def together(examples: Sequence[Example]) -> list[list[int]]:
+    """List which examples are learned together: those of a group; any other is alone."""
+    units: dict[tuple[bool, int], list[int]] = {}
+    for i, example in enumerate(examples):
+        alone = example.group is None
+        units.setdefault((alone, i if example.group is None else example.group), []).append(i)
+    return list(units.values())
+
+
 def batches(
     examples: Sequence[Example], special: Special, batch: int, micro_tokens: int, seed: int
 ) -> Batches:
-    """Say which micro-batches make each step; a place in the data is the number of steps before."""
-    sizes = np.array([size(e) for e in examples], np.int64)
-    an_epoch = -(-len(examples) // batch)
+    """Say which micro-batches make each step; a place in the data is the number of steps before.
+
+    A batch is so many units: examples, or groups of examples that are asked together, which no
+    micro-batch parts.
+    """
+    units = together(examples)
+    sizes = np.array([max(size(examples[i]) for i in unit) for unit in units], np.int64)
+    an_epoch = -(-len(units) // batch)
 
     def begin(cursor: Any) -> Iterator[tuple[Micro, Any]]:
         step, epoch = cursor or 0, -1
@@ -49,16 +63,19 @@ def batches(
             if step // an_epoch != epoch:
                 epoch = step // an_epoch
                 plan = order(sizes, batch, seed, epoch)
-            yield (
-                micro([examples[i] for i in plan[step % an_epoch]], special, micro_tokens),
-                step + 1,
-            )
+            drawn = [examples[i] for unit in plan[step % an_epoch] for i in units[unit]]
+            yield micro(drawn, special, micro_tokens), step + 1
             step += 1
 
     return begin
 
 
 def micro(examples: Sequence[Example], special: Special, tokens: int) -> list[Batch]:
-    """Cut a batch into parts that go through the model in turn; a step's gradient is their sum."""
-    parts = groups([size(e) for e in examples], tokens)
-    return [pad([examples[i] for i in part], special) for part in parts]
+    """Cut a batch into parts that go through the model in turn; a step's gradient is their sum.
+
+    Examples that are asked together stay together, even where they have more tokens.
+    """
+    units = [[examples[i] for i in unit] for unit in together(examples)]
+    sizes = [max(map(size, unit)) for unit in units]
+    parts = by_size(sizes, tokens, ROWS, [len(unit) for unit in units])
+    return [pad([e for i in part for e in units[i]], special) for part in parts]

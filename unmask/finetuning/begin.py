@@ -8,19 +8,25 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from unmask.adapters.folder import fold, is_adapter, open_adapter
+from unmask.box import BOX
 from unmask.checkpoints.huggingface import (
     HUB,
+    OWN,
     Opened,
     check_fit,
     locate,
     open_folder,
 )
 from unmask.checkpoints.tensors import read_json
-from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL
+from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL
+from unmask.finetuning.auxiliary import with_language
 from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, TokenLabels
-from unmask.heads.model import Model
+from unmask.heads.model import HeadSpec, Model
+from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, family, nearest, published
@@ -70,27 +76,29 @@ def begin(
     *,
     tokenizer: str | None = None,
     dropout: float | None = None,
+    auxiliary: float = 0.0,
 ) -> Beginning:
     """Find what a run begins with.
 
     Args:
-        source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model that is
-            open, or a name of the catalogue, which has no weights.
+        source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
+            package, one that is open, or a name of the catalogue, which has no weights.
         task: with its labels.
         texts: from which a catalogue's model learns its vocabulary if `tokenizer` is None.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         dropout: in place of the card's.
+        auxiliary: weight of a language model's loss beside the task's.
 
     Raises:
         FileNotFoundError: there is no such folder or model.
         ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
     """
     if isinstance(source, Opened):
-        found = _converted(source, task)
-    elif Path(source).is_dir() or source.startswith(HUB):
-        found = _opened(locate(source), task)
+        found = _converted(source, task, auxiliary)
+    elif Path(source).is_dir() or source.startswith(HUB) or source in BOX:
+        found = _opened(locate(source), task, auxiliary)
     elif source in MODELS or source in ALIASES:
-        return _from_card(published(source), task, texts, tokenizer, dropout)
+        return _from_card(published(source), task, texts, tokenizer, dropout, auxiliary)
     else:
         raise FileNotFoundError(
             f"{source}: no such folder, and no model of the catalogue{nearest(source)}"
@@ -102,18 +110,31 @@ def begin(
     return found if dropout is None else replace(found, card=_dropped(found.card, dropout))
 
 
+def _heads(task: Task, card: Published, auxiliary: float) -> dict[str, HeadSpec]:
+    return with_language(heads_for(task, card), card, auxiliary)
+
+
 def _from_card(
-    card: Published, task: Task, texts: Iterable[str], tokenizer: str | None, dropout: float | None
+    card: Published,
+    task: Task,
+    texts: Iterable[str],
+    tokenizer: str | None,
+    dropout: float | None,
+    auxiliary: float,
 ) -> Beginning:
     folder = None if tokenizer is None else locate(tokenizer)
     known = learn(card.tokenizer, texts) if folder is None else Tokenizer.load(folder)
-    card = replace(card.with_vocabulary(known.size), heads=heads_for(task, card))
+    card = replace(card.with_vocabulary(known.size), heads=_heads(task, card, auxiliary))
     card = card if dropout is None else _dropped(card, dropout)
     return Beginning(card=card, tokenizer=known, tensors={}, task=task)
 
 
-def _opened(folder: Path, task: Task) -> Beginning:
+def _opened(folder: Path, task: Task, auxiliary: float) -> Beginning:
     """Open a folder with the task's head; if it has such a head already, with that, to compare."""
+    if is_adapter(folder):
+        opened = open_adapter(folder)
+        fold(opened.model)
+        return _converted(opened, task, auxiliary)
     theirs = read_json(folder / "config.json")
     try:
         card = family(str(theirs.get("model_type")))
@@ -121,27 +142,30 @@ def _opened(folder: Path, task: Task) -> Beginning:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
     there = next((k for k, kind in card.fields.classes.items() if kind in kinds), ())
-    if LABEL in there or TOKEN_LABEL in there:
-        return _converted(open_folder(folder), task)
-    return _converted(open_folder(folder, heads_for(task, card)), task)
+    if OWN in theirs or {LABEL, TOKEN_LABEL, SPANS, CHOICE} & set(there):
+        return _converted(open_folder(folder), task, auxiliary)
+    return _converted(open_folder(folder, _heads(task, card, auxiliary)), task, auxiliary)
 
 
-def _converted(opened: Opened, task: Task) -> Beginning:
+def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
     """Keep what the task can use: the backbone, and the head or the part of it that fits."""
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     check_fit(opened.tokenizer, opened.model.vocab_size, opened.card.name)
-    wanted = heads_for(task, opened.card)
-    (head,) = wanted
+    wanted = _heads(task, opened.card, auxiliary)
+    head = next(iter(wanted))  # the task's own; a language model's beside it comes after
     there = {n: x for n, x in opened.model.weights().items() if n not in opened.missing}
     kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
     own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
-    if head == LANGUAGE or _same_labels(opened, head, task):
+    if LANGUAGE in wanted:
+        kept |= {n: x for n, x in there.items() if n.startswith(f"heads.{LANGUAGE}.")}
+    if head == LANGUAGE or _same_labels(opened, head, wanted[head], task):
         kept |= own
         if head != LANGUAGE and task.labels:
             task = replace(task, labels=opened.labels)
-    elif head == LABEL:
-        kept |= _pooler(there)
+            wanted = _heads(task, opened.card, auxiliary)
+    elif head in (LABEL, CHOICE):
+        kept |= _pooler(there, head)
     extra = [n for n in there if n not in kept]
     return Beginning(
         card=replace(opened.card, heads=wanted),
@@ -152,20 +176,33 @@ def _converted(opened: Opened, task: Task) -> Beginning:
     )
 
 
-def _same_labels(opened: Opened, head: str, task: Task) -> bool:
-    """Say whether a head was trained for just these labels, or for a number if one is learned."""
+def _same_labels(opened: Opened, head: str, wanted: HeadSpec, task: Task) -> bool:
+    """Say whether a head was trained for just these labels, a number, or answers in a text."""
     spec = opened.model.specs.get(head)
-    if not isinstance(spec, Labels | TokenLabels) or f"heads.{head}.out.weight" in opened.missing:
+    if f"heads.{head}.out.weight" in opened.missing:
+        return False
+    if type(spec) is not type(wanted):
+        return False
+    if not isinstance(spec, Labels | TokenLabels | RecurrentTags):
+        return isinstance(spec, Spans)
+    if isinstance(wanted, RecurrentTags) and not _same_network(spec, wanted):
         return False
     if not task.labels:
         return spec.n_labels == 1
+    if isinstance(wanted, Labels) and not isinstance(wanted.loss, type(spec.loss)):
+        return False
     return spec.n_labels == len(opened.labels) and sorted(opened.labels) == sorted(task.labels)
 
 
-def _pooler(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _same_network(a: HeadSpec, b: RecurrentTags) -> bool:
+    """Compare all but which labels may follow each other, which is known by their order."""
+    return isinstance(a, RecurrentTags) and replace(a, impossible=b.impossible) == b
+
+
+def _pooler(weights: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
     """Find the map before the scores of labels; BERT's was pretrained by its next-sentence head."""
-    ours = f"heads.{LABEL}.dense"
-    for theirs in (ours, "heads.next_sentence.dense"):
+    ours = f"heads.{head}.dense"
+    for theirs in (f"heads.{name}.dense" for name in (LABEL, CHOICE, "next_sentence")):
         found = {
             name.replace(theirs, ours): x for name, x in weights.items() if name.startswith(theirs)
         }

@@ -1,29 +1,73 @@
 """A fine-tuned model as a folder that other libraries open."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from unmask.checkpoints.huggingface import Opened, config_of, write_folder
-from unmask.finetuning.ask import LANGUAGE
+from unmask.adapters.folder import NAME, folded
+from unmask.adapters.peft import CONFIG, why_not_peft, write_adapter
+from unmask.checkpoints.huggingface import (
+    HUB,
+    Opened,
+    config_of,
+    heads_without_class,
+    write_folder,
+)
+from unmask.files import move_into
+from unmask.finetuning.ask import LANGUAGE, in_words
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.tasks import Task
 
-_PIPELINES = {"label": "text-classification", "token_label": "token-classification"}
+_PIPELINES = {
+    "label": "text-classification",
+    "token_label": "token-classification",
+    "choice": "multiple-choice",
+    "spans": "question-answering",
+}
 
 
-def put(folder: Path, opened: Opened, task: Task, figures: Sequence[str]) -> None:
-    """Write a model into a folder that holds other files: each file whole, config.json last."""
+def put(folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: str | None) -> None:
+    """Write a model into a folder that holds other files; of a `base`, only what was tuned."""
     beside = folder / ".final"
     if beside.exists():
         shutil.rmtree(beside)
-    write_model(beside, opened, task, figures)
-    for path in sorted(beside.iterdir(), key=lambda p: (p.name == "config.json", p.name)):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        path.replace(folder / path.name)
-    beside.rmdir()
+    if base is None:
+        write_model(beside, opened, task, figures)
+    else:
+        write_part(beside, opened, task, figures, base)
+    move_into(beside, folder, last="config.json" if base is None else CONFIG)
+
+
+def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: str) -> None:
+    """Write what was tuned, in PEFT's layout where PEFT has the method, and a card.
+
+    Args:
+        folder: made if it is not there.
+        opened: the model, where what has gradients is what was tuned.
+        task: what it does.
+        figures: lines for the card.
+        base: the model below it.
+    """
+    model = opened.model
+    names = [n for n, p in model.named_parameters() if p.requires_grad]
+    also = [n for n in names if not n.startswith("adapters.")]
+    where = str(Path(base).resolve()) if Path(base).is_dir() else base.removeprefix(HUB)
+    name = NAME if model.adapters else None
+    write_adapter(folder, model, opened.card, name, base=where, also=also, labels=opened.labels)
+    lines = [
+        *figures,
+        f"what was tuned is here, the model below it is {base}; `unmask.load` opens both",
+    ]
+    why = why_not_peft(model, opened.card, name, also)
+    lines.append("PEFT opens it too" if why is None else f"not for PEFT: {why}")
+    (folder / "README.md").write_text(_card(opened, task, lines), encoding="utf-8")
+
+
+def _of_words(opened: Opened) -> str:
+    """Name what a model does that says words."""
+    if in_words(opened.card):
+        return "text2text-generation"
+    return "text-generation" if opened.model.stack.causal else "fill-mask"
 
 
 def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]) -> None:
@@ -36,14 +80,15 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
         figures: lines for the card: how it was made, how good it is.
     """
     problem = TASK_KINDS[task.does].problem
-    write_folder(
-        folder,
-        opened.model,
-        opened.card,
-        opened.tokenizer,
-        opened.labels,
-        problem=problem if opened.labels else None,
-    )
+    with folded(opened.model):
+        write_folder(
+            folder,
+            opened.model,
+            opened.card,
+            opened.tokenizer,
+            opened.labels,
+            problem=problem if opened.labels else None,
+        )
     (folder / "README.md").write_text(_card(opened, task, figures), encoding="utf-8")
 
 
@@ -51,11 +96,12 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
     """Write what a stranger must know before using these weights."""
     kind = config_of(opened.model, opened.card)["architectures"][0]
     head = next(iter(opened.model.specs))
+    own = heads_without_class(opened.model.specs)
     lines = [
         "---",
-        "library_name: transformers",
+        f"library_name: {'unmask' if own else 'transformers'}",
         "tags: [unmask]",
-        f"pipeline_tag: {_PIPELINES.get(head, 'text2text-generation')}",
+        f"pipeline_tag: {_PIPELINES.get(head) or _of_words(opened)}",
         "---",
         f"# {opened.card.name}, fine-tuned to {task.does}",
         "",
@@ -63,9 +109,14 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
         "",
         *(f"- {line}" for line in figures),
     ]
+    if own:
+        lines.append(
+            f"- its head is {own[0]}, which transformers does not have: that opens the model below "
+            "the head, `unmask.load` opens both"
+        )
     if task.labels:
         lines.append(f"- labels: {', '.join(task.labels)}")
-    if head == LANGUAGE:
+    if head == LANGUAGE and task.labels and in_words(opened.card):
         lead = " ".join(f"{name}: ..." for name in task.columns.texts)
         lines.append(f"- it reads `{task.name} {lead}` and says a label")
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.batch import IGNORE, Batch, Example, Visibility
@@ -27,7 +27,7 @@ from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
-_SCORES_AT_ONCE = 2**25
+SCORES_AT_ONCE = 2**25
 """Scores of tokens that are held at the same time while labels are compared: 128 MiB."""
 
 
@@ -91,7 +91,7 @@ class InWords:
         memory = backbone.encode(batch)
         longest_word = max(map(len, self.words))
         b, cost = len(memory), len(memory) * longest_word * model.vocab_size
-        at_once = max(_SCORES_AT_ONCE // cost, 1)
+        at_once = max(SCORES_AT_ONCE // cost, 1)
         parts = [
             self._likelihood(model, batch, memory, self.words[i : i + at_once])
             for i in range(0, len(self.words), at_once)
@@ -106,26 +106,10 @@ class InWords:
         memory: Float[Tensor, "b s d"],
         words: Sequence[Sequence[int]],
     ) -> Float[Tensor, "b labels"]:
-        b, n, t = len(memory), len(words), max(map(len, words))
-        targets = torch.full((n, t), IGNORE)
-        for row, word in zip(targets, words, strict=True):
-            row[: len(word)] = torch.tensor(word)
-        inputs = torch.full((n, t), self.special.start)
-        inputs[:, 1:] = targets[:, :-1].clamp(min=0)
-        inputs, targets = (x.to(memory.device).repeat(b, 1) for x in (inputs, targets))  # [b·n t]
-        there = batch.source_visibility.document
-        again = Batch(
-            inputs=inputs,
-            visibility=Visibility(causal=True),
-            source_visibility=Visibility(
-                document=None if there is None else there.repeat_interleave(n, 0)
-            ),
-        )
-        backbone = cast("EncoderDecoder", model.backbone)
-        hidden = backbone(again, None, memory.repeat_interleave(n, 0))
-        logs = model.language.scores(hidden).float().log_softmax(-1)  # [b·n t v]
-        each = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-        return (each * (targets != IGNORE)).sum(-1).reshape(b, n)
+        b, n = len(memory), len(words)
+        rows = torch.arange(b).repeat_interleave(n)
+        targets = written(words).repeat(b, 1)  # [b·n t]
+        return likelihoods(model, batch, memory, rows, targets, self.special.start).reshape(b, n)
 
     def joined(self, questions: Sequence[Question], parts: Sequence[np.ndarray]) -> np.ndarray:
         """Put the parts of an item together."""
@@ -145,6 +129,47 @@ class InWords:
         """Return the cross-entropy of the label among all, in nats."""
         assert item.truth is not None
         return label_loss(self.task, item.truth, scores), 1
+
+
+def written(words: Sequence[Sequence[int]]) -> Int[Tensor, "n t"]:
+    """Lay answers in rows, IGNORE after each."""
+    targets = torch.full((len(words), max(map(len, words))), IGNORE)
+    for row, word in zip(targets, words, strict=True):
+        row[: len(word)] = torch.tensor(word)
+    return targets
+
+
+def likelihoods(
+    model: Model,
+    batch: Batch,
+    memory: Float[Tensor, "b s d"],
+    rows: Int[Tensor, "n"],
+    targets: Int[Tensor, "n t"],
+    start: int,
+) -> Float[Tensor, "n"]:
+    """Return the log-likelihood of each answer.
+
+    Args:
+        model: an encoder-decoder.
+        batch: whose source was read.
+        memory: what the encoder made of it.
+        rows: the row of the source that each answer is to.
+        targets: the answers, as `written` lays them.
+        start: what the decoder reads first.
+    """
+    inputs = torch.full_like(targets, start)
+    inputs[:, 1:] = targets[:, :-1].clamp(min=0)
+    rows, inputs, targets = (x.to(memory.device) for x in (rows, inputs, targets))
+    there = batch.source_visibility.document
+    again = Batch(
+        inputs=inputs,
+        visibility=Visibility(causal=True),
+        source_visibility=Visibility(document=None if there is None else there[rows]),
+    )
+    hidden = cast("EncoderDecoder", model.backbone)(again, None, memory[rows])
+    logs = model.language.scores(hidden).float().log_softmax(-1)  # [n t v]
+    each = logs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return (each * (targets != IGNORE)).sum(-1)
 
 
 def spell(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:

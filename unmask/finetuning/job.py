@@ -15,15 +15,20 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import Ask, Question, check_length, in_words
+from unmask.finetuning.ask import Ask, Costly, Question, check_length, in_words
+from unmask.finetuning.auxiliary import with_next
+from unmask.finetuning.batches import together
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
+from unmask.finetuning.methods import Frozen, is_small, word_of
 from unmask.finetuning.numbers import scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Item, Task, digest
+from unmask.finetuning.weights import weighted
 from unmask.text.records import listed
-from unmask.training import loop
+from unmask.training import loop, parallel
+from unmask.training.memory import tokens_at_once
 from unmask.training.parallel import World
 
 
@@ -56,6 +61,11 @@ class Job:
         return self.asked.task
 
     @property
+    def n_units(self) -> int:
+        """How many examples, or groups of examples that are asked together, an epoch has."""
+        return len(together(self.examples))
+
+    @property
     def runs(self) -> list[tuple[str, int]]:
         """Arm and seed of each run, the arm under study first."""
         t = self.tuning
@@ -63,6 +73,15 @@ class Job:
         if self.begun.trained and t.initialize == "pretrained":
             arms = [PRETRAINED, RANDOM] if t.baseline else [PRETRAINED]
         return [(arm, s) for arm in arms for s in range(t.seed, t.seed + t.seeds)]
+
+    @property
+    def watched(self) -> tuple[Sequence[Item], Sequence[Question]]:
+        """The dev items that are scored while training, evenly spaced, and their questions."""
+        items, n = self.data.dev, len(self.data.dev)
+        if not isinstance(self.asked, Costly) or n <= self.asked.scored:
+            return items, self.dev
+        chosen = {i * n // self.asked.scored for i in range(self.asked.scored)}
+        return [items[i] for i in sorted(chosen)], [q for q in self.dev if q.item in chosen]
 
     def place(self, arm: str, seed: int) -> Path:
         """Return the folder of one run: the job's own if there is but one."""
@@ -94,25 +113,35 @@ def prepare(
     named = tuning.task if tuning.name is None else tuning.name
     task = Task(
         does=tuning.task, columns=data.columns, labels=data.labels, name=named,
-        options=options(tuning.task, tuning.options),
+        options=options(tuning.task, data.options),
     )  # fmt: skip
     begun = begin(
         opened or tuning.base,
         task,
-        _all_texts(data.train),
+        _all_texts(data.train, tagged=TASK_KINDS[task.does].tagged),
         tokenizer=tuning.tokenizer,
         dropout=tuning.dropout,
+        auxiliary=tuning.auxiliary,
     )
     task = _settled(begun, tuning, data)
+    if tuning.class_weights is not None:
+        card = weighted(begun.card, tuning.class_weights, task, data.train)
+        begun = replace(begun, card=card)
     asked = scaled(ask(task, begun.card, begun.tokenizer), begun.card, data.train)
-    words = in_words(begun.card)
-    if words and tuning.tune == "frozen":
+    with torch.device("meta"):
+        model = begun.card.build()
+    if isinstance(tuning.tune, Frozen) and not any(True for _ in model.heads.parameters()):
         raise ValueError(
             f"{begun.card.name} has no head of its own to learn: frozen, it learns nothing"
         )
-    with torch.device("meta"):
-        parameters = begun.card.build().parameter_count()
+    if is_small(tuning.tune) and not begun.trained:
+        raise ValueError(
+            f"{word_of(tuning.tune)} adds to a model that was trained, and {tuning.base} has no "
+            "weights; pretrain it first, or tune it in full"
+        )
+    parameters, words = model.parameter_count(), in_words(begun.card)
     tuning = plan.settle(tuning, task, len(data.train), parameters, words=words)
+    tuning = _sized(tuning, begun, folder, world.device)
     questions = asked.questions(data.train)
     n_cut = len({q.item for q in questions if q.cut})
     facts = {
@@ -134,7 +163,7 @@ def prepare(
         data=data,
         begun=begun,
         asked=asked,
-        examples=[q.example for q in questions],
+        examples=[with_next(q.example) if tuning.auxiliary else q.example for q in questions],
         dev=asked.questions(data.dev),
         test=asked.questions(data.test) if data.test else [],
         folder=folder,
@@ -149,25 +178,49 @@ def prepare(
     )
 
 
-def _all_texts(items: Sequence[Item]) -> Iterator[str]:
-    """Yield what a vocabulary is learned from: texts, and labels, which some models say."""
+def _sized(tuning: Tuning, begun: Beginning, folder: Path, device: torch.device) -> Tuning:
+    """Decide how many tokens go through the model at once, or take it from the run in the folder.
+
+    That was decided by the memory of then, and rounding depends on it.
+    """
+    if tuning.micro_tokens is not None:
+        return tuning
+    assert tuning.length is not None
+    dtype = parallel.dtype_of(parallel.pick_precision(tuning.precision, device))
+    most = tokens_at_once(begun.card.architecture, tuning.length, dtype, device)
+    return replace(tuning, micro_tokens=_earlier(folder) or most)
+
+
+def _earlier(folder: Path) -> int | None:
+    """Read how many tokens went through the model at once in the run that the folder holds."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        known = facts["recipe"]["micro_tokens"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished says what is wrong
+        return None
+    return known if isinstance(known, int) else None
+
+
+def _all_texts(items: Sequence[Item], *, tagged: bool) -> Iterator[str]:
+    """Yield what a vocabulary is learned from: texts, and answers, which some models say."""
     for item in items:
-        if isinstance(item.truth, tuple):
+        if tagged:
             yield " ".join(item.texts)
-        else:
-            yield from item.texts
-            yield str(item.truth)
+            continue
+        yield from item.texts
+        yield from item.options
+        yield from item.truth if isinstance(item.truth, tuple) else (str(item.truth),)
 
 
 def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
     """Complete the task by what depends on the model."""
     task = begun.task
-    task = TASK_KINDS[task.does].settled(task, begun.card, data.train)
-    return replace(
+    task = replace(
         task,
         length=check_length(begun.card, tuning.length),
         metric=choose_metric(task.does, task.labels, tuning.metric),
     )
+    return TASK_KINDS[task.does].settled(task, begun.card, data.train)
 
 
 def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:

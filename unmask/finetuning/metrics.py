@@ -1,5 +1,7 @@
 """How good answers are: the customary figures of each kind of task, in NumPy.
 
+What is here is of classes, numbers and tags; figures of other answers are in `measures`.
+
 Every figure is a number, whatever the answers: where a definition divides by zero the docstring
 says what stands there instead. Numbers that are not finite are an error, not a score.
 """
@@ -11,7 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-What = Literal["classes", "numbers", "tags"]
+What = Literal["classes", "numbers", "tags", "label sets", "answers", "texts"]
 Tags = Sequence[Sequence[str]]
 """The tag of each word of each sentence."""
 
@@ -21,6 +23,7 @@ class Metric:
     """A figure by which the best model of a run may be chosen."""
 
     of: What
+    """What it is mostly of; there is an accuracy of choices too, and a macro F1 of label sets."""
     higher: bool = True
     """Whether more is better."""
 
@@ -35,6 +38,19 @@ METRICS: Mapping[str, Metric] = {
     "mean_squared_error": Metric(of="numbers", higher=False),
     "entity_f1": Metric(of="tags"),
     "token_accuracy": Metric(of="tags"),
+    "calibration_error": Metric(of="classes", higher=False),
+    "brier": Metric(of="classes", higher=False),
+    "micro_f1": Metric(of="label sets"),
+    "subset_accuracy": Metric(of="label sets"),
+    "ranking_precision": Metric(of="label sets"),
+    "mean_average_precision": Metric(of="label sets"),
+    "exact_match": Metric(of="answers"),
+    "answer_f1": Metric(of="answers"),
+    "bleu": Metric(of="texts"),
+    "chrf": Metric(of="texts"),
+    "rouge1": Metric(of="texts"),
+    "rouge2": Metric(of="texts"),
+    "rougeL": Metric(of="texts"),
 }
 
 
@@ -100,7 +116,7 @@ def mean_squared_error(truth: Float[np.ndarray, "n"], said: Float[np.ndarray, "n
     Raises:
         FloatingPointError: a number is not finite.
     """
-    _check_finite(truth, said)
+    check_finite(truth, said)
     return float(np.mean((truth - said) ** 2)) if len(truth) else 0.0
 
 
@@ -202,14 +218,19 @@ def of_tags(truth: Tags, said: Tags, labels: Sequence[str]) -> dict[str, float]:
     return scores
 
 
-def _check_finite(*arrays: np.ndarray) -> None:
+def check_finite(*arrays: np.ndarray) -> None:
+    """Refuse numbers that are none.
+
+    Raises:
+        FloatingPointError: one is not finite.
+    """
     if not all(np.isfinite(a).all() for a in arrays):
         raise FloatingPointError("a number to be scored is not finite: the model has diverged")
 
 
 def _centered(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
     """Subtract the mean, scaled so that no square overflows; None where nothing varies."""
-    _check_finite(x)
+    check_finite(x)
     if len(x) < 2:
         return None
     x = x.astype(np.float64)
@@ -222,7 +243,7 @@ def _centered(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
 
 
 def _ranks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    _check_finite(x)
+    check_finite(x)
     _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[place.reshape(-1)].astype(np.float64)

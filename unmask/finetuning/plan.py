@@ -5,10 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from unmask.finetuning import tables, tasks
+import numpy as np
+
+from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.kinds.kind import Deciding, Informed
+from unmask.finetuning.methods import Full, Method, rate_of
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
+from unmask.finetuning.weights import ClassWeights
 from unmask.text.lines import EncodingErrors
+from unmask.text.records import listed
 from unmask.training.recipe import Precision
 
 RANDOM = "random initialization"
@@ -40,6 +46,11 @@ class Tuning:
     """Columns of the options to choose from."""
     columns: tuple[str, ...] = ()
     """Names of the columns, of files without a header."""
+    labels: tuple[str, ...] = ()
+    """All labels, in their order. None named: those of the training file. Where a file has the
+    numbers 0, 1 and so on, these are places in them; see `reading.with_names`."""
+    rows: int | None = None
+    """Learn from so many rows of the training file, drawn by seed 0; fewer are among more."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
     encoding_errors: EncodingErrors = "strict"
@@ -50,8 +61,8 @@ class Tuning:
     """Also tune a randomly initialized network, with the same seeds, data and budget."""
     tokenizer: str | None = None
     """A folder, for a name of the catalogue. None: learned from the training texts."""
-    tune: Literal["full", "frozen"] = "full"
-    """frozen: only the head is learned."""
+    tune: Method = field(default_factory=Full)
+    """What is tuned."""
     dropout: float | None = None
     name: str | None = None
     """What an encoder-decoder reads before a text. None: the kind of the task."""
@@ -68,23 +79,36 @@ class Tuning:
     """Share of the steps in which the rate rises; then it falls to zero (Devlin et al. 2019,
     appendix A.2)."""
     weight_decay: float = 0.01
+    class_weights: ClassWeights | None = None
+    """How much each label counts while it is learned, or "balanced": rare ones count more."""
+    auxiliary: float = 0.0
+    """Weight of a language model's loss beside the task's, for decoders with a head of labels; 0.5
+    in Radford et al. 2018, section 4.1."""
     clip: float = 1.0
-    micro_tokens: int = 8192
+    micro_tokens: int | None = None
     """Tokens, padding included, that go through the model at once; no result depends on it but for
-    rounding."""
+    rounding. None: as many as help and fit into the memory."""
     precision: Precision = "auto"
     evaluate_every: int | None = None
     """Steps. None: each epoch, or 1,000 if that has more."""
+    patience: int | None = None
+    """A run ends early after so many evaluations that were not better than the best one."""
     log_every: int = 10
     seed: int = 0
     seeds: int = 1
     """So many runs, of consecutive seeds; the best is kept."""
+    search: int = 0
+    """So many rates and batch sizes are tried first, where these are open; see
+    `unmask.finetuning.search`."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if self.task not in KINDS:
             raise ValueError(f"task must be one of {', '.join(KINDS)}, got {self.task!r}")
-        for name in ("batch", "length", "micro_tokens", "evaluate_every", "log_every", "seeds"):
+        for name in (
+            "batch", "length", "micro_tokens", "evaluate_every", "patience", "log_every", "seeds",
+            "rows",
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -92,12 +116,22 @@ class Tuning:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, got {value}")
+        if not 0 <= self.auxiliary < math.inf:
+            raise ValueError(f"auxiliary must be a weight of at least 0, got {self.auxiliary}")
         if not 0 <= self.seed <= 2**63 - self.seeds:
             raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
         if not 0 <= self.warmup < 1:
             raise ValueError(
                 f"warmup must be a share of the steps from 0 to below 1, got {self.warmup}"
             )
+        _check_labels(self.labels)
+        if self.search < 0:
+            raise ValueError(f"search must be at least 0 trials, got {self.search}")
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise ValueError(f"labels must be two or more that differ, got {listed(labels)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +145,8 @@ class Data:
     labels: tuple[str, ...]
     notes: tuple[str, ...]
     """What a user should be told."""
+    options: Mapping[str, Any]
+    """Those of the task, with what the training file decides of them."""
 
 
 def read(tuning: Tuning) -> Data:
@@ -123,36 +159,58 @@ def read(tuning: Tuning) -> Data:
     kind = TASK_KINDS[tuning.task]
     table = _table(tuning, tuning.train)
     columns = kind.columns(table, tuning.text, tuning.label, tuning.choices)
-    notes: list[str] = []
-    if not tuning.text or tuning.label is None:
-        shown = " and ".join(repr(name) for name in columns.texts)
-        if columns.choices:
-            shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
-        notes.append(f"columns, found by their names: text {shown}, label {columns.label!r}")
+    notes = _of_columns(tuning, columns)
+    if isinstance(kind, Deciding):
+        said = kind.decided(table, columns, tuning.encoding_errors, tuning.options)
+        tuning = replace(tuning, options=said)
     train = _items(tuning, table, columns)
     if not train:
         raise ValueError(f"{tuning.train}: no sentence has a word")
-    labels = kind.labels(train, tuning.train)
-    others: dict[str, list[Item]] = {"dev": [], "test": []}
-    for name, path in (("dev", tuning.dev), ("test", tuning.test)):
-        if path is not None:
-            others[name] = _items(tuning, _table(tuning, path), columns)
-            kind.check(others[name], labels, columns.label)
-            if not others[name]:
-                raise ValueError(f"{path}: no sentence has a word")
+    labels = _labels(tuning, train, columns)
+    if isinstance(kind, Informed):
+        tuning = replace(tuning, options=kind.informed(train, labels, tuning.options))
+    dev, test = (_other(tuning, path, columns, labels) for path in (tuning.dev, tuning.test))
     if tuning.dev is None:
-        train, others["dev"] = tasks.split(train)
-        n, m = len(train), len(others["dev"])
+        train, dev = tasks.split(train)
+        n, m = len(train), len(dev)
         notes.append(
             f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
         )
-    for name, some in (("training", train), ("dev", others["dev"]), ("test", others["test"])):
+    if tuning.rows is not None and tuning.rows < len(train):
+        notes.append(f"{tuning.rows:,} of {len(train):,} training rows are learned from")
+        train = drawn(train, tuning.rows)
+        kind.labels(train, f"{tuning.rows} rows of {tuning.train}")
+    notes += _unseen(train, labels)
+    for name, some in (("training", train), ("dev", dev), ("test", test)):
         if not kind.tagged and (n := sum(not any(t.strip() for t in item.texts) for item in some)):
             notes.append(f"{n:,} of {len(some):,} {name} texts are empty")
     return Data(
-        columns=columns, train=train, dev=others["dev"], test=others["test"],
-        labels=labels, notes=tuple(notes),
+        columns=columns, train=train, dev=dev, test=test, labels=labels,
+        notes=tuple(notes), options=tuning.options,
     )  # fmt: skip
+
+
+def _of_columns(tuning: Tuning, columns: Columns) -> list[str]:
+    """Say which columns are read, if they were not named."""
+    if tuning.text and tuning.label is not None:
+        return []
+    shown = " and ".join(repr(name) for name in columns.texts)
+    if columns.choices:
+        shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
+    return [f"columns, found by their names: text {shown}, label {columns.label!r}"]
+
+
+def _other(
+    tuning: Tuning, path: str | None, columns: Columns, labels: tuple[str, ...]
+) -> list[Item]:
+    """Read a dev or test file, if there is one."""
+    if path is None:
+        return []
+    found = _items(tuning, _table(tuning, path), columns)
+    TASK_KINDS[tuning.task].check(found, labels, columns.label)
+    if not found:
+        raise ValueError(f"{path}: no sentence has a word")
+    return found
 
 
 def _table(tuning: Tuning, path: str) -> tables.Table:
@@ -165,7 +223,39 @@ def _table(tuning: Tuning, path: str) -> tables.Table:
 
 
 def _items(tuning: Tuning, table: tables.Table, columns: Columns) -> list[Item]:
-    return TASK_KINDS[tuning.task].items(table, columns, tuning.encoding_errors, known=True)
+    found = TASK_KINDS[tuning.task].items(
+        table, columns, tuning.encoding_errors, known=True, options=tuning.options
+    )
+    return reading.with_names(found, tuning.labels) if tuning.labels else found
+
+
+def _labels(tuning: Tuning, train: Sequence[Item], columns: Columns) -> tuple[str, ...]:
+    """Return all labels: those that are given, or those of the training file.
+
+    Raises:
+        ValueError: there is nothing to learn, or some are given and there are none or others.
+    """
+    kind = TASK_KINDS[tuning.task]
+    found = kind.labels(train, tuning.train)
+    if not tuning.labels:
+        return found
+    if not found:
+        raise ValueError(f"labels: the answers of {tuning.task} are not labels")
+    kind.check(train, tuning.labels, columns.label)
+    return tuning.labels
+
+
+def _unseen(train: Sequence[Item], labels: Sequence[str]) -> list[str]:
+    """Say which labels are not learned, if any."""
+    seen = {label for item in train for label in reading.labels_in(item)}
+    unseen = [label for label in labels if label not in seen]
+    return [f"labels that no training row has: {listed(unseen)}"] if unseen else []
+
+
+def drawn(items: Sequence[Item], rows: int) -> list[Item]:
+    """Draw so many items by seed 0, in their order; those of a smaller number are among them."""
+    order = np.random.default_rng(0).permutation(len(items))
+    return [items[i] for i in sorted(order[:rows].tolist())]
 
 
 def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: bool) -> Tuning:
@@ -188,8 +278,8 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
         tuning,
         batch=batch,
         epochs=float(epochs),
-        rate=tuning.rate or customary_rate(parameters, words=words, frozen=tuning.tune == "frozen"),
-        evaluate_every=tuning.evaluate_every or min(steps, _OFTEN),
+        rate=tuning.rate or rate_of(tuning.tune, customary_rate(parameters, words=words)),
+        evaluate_every=tuning.evaluate_every or often(n_train, batch),
         metric=task.metric,
         length=task.length,
         name=task.name,
@@ -200,7 +290,12 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
     )
 
 
-def customary_rate(parameters: int, *, words: bool, frozen: bool) -> float:
+def often(n_train: int, batch: int) -> int:
+    """Say after how many steps a model is scored: each epoch, or more often if that is long."""
+    return min(-(-n_train // batch), _OFTEN)
+
+
+def customary_rate(parameters: int, *, words: bool) -> float:
     """Return the peak learning rate that is customary with AdamW for so many parameters.
 
     Encoders and decoders: Devlin et al. 2019, appendix A.3, for the published sizes, and Turc et
@@ -208,8 +303,6 @@ def customary_rate(parameters: int, *, words: bool, frozen: bool) -> float:
     (Raffel et al. 2020, section 3.1.1), whose steps are relative to the size of the weights; a
     third to a tenth of that is customary with AdamW.
     """
-    if frozen:
-        return 1e-3
     if words:
         return 1e-3 if parameters < 20_000_000 else 3e-4 if parameters < 400_000_000 else 1e-4
     for most, rate in _RATES:

@@ -1,18 +1,19 @@
 """What a fine-tuned model says of new texts."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
 
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
 from unmask.finetuning.ask import (
+    CHOICE,
     LABEL,
+    SPANS,
     TOKEN_LABEL,
     Answer,
     Ask,
@@ -22,14 +23,15 @@ from unmask.finetuning.ask import (
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.heads.labels import Labels
+from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad, size
+from unmask.hiding.collate import by_size, pad, size
 
 FACTS = "unmask.json"
 BATCH_TOKENS = 8192
 """Tokens, padding included, that go through the model at once."""
-_ROWS = 256
+ROWS = 256
+"""Texts that go through the model at once, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,16 @@ def task_of(opened: Opened) -> Task:
             does="tag", columns=Columns(texts=("words",), label="tags"), labels=opened.labels,
             length=length, metric="token_accuracy",
         )  # fmt: skip
+    if SPANS in specs:
+        return Task(
+            does="answer", columns=Columns(texts=("question", "context"), label="answers"),
+            length=length, metric="answer_f1",
+        )  # fmt: skip
+    if CHOICE in specs:
+        return Task(
+            does="choose", length=length,
+            columns=Columns(texts=("context", "question"), label="label", choices=("choices",)),
+        )  # fmt: skip
     if not isinstance(spec, Labels):
         raise ValueError(
             f"{opened.card.name} has no head that labels texts; fine-tune it first "
@@ -81,6 +93,11 @@ def task_of(opened: Opened) -> Task:
     columns = Columns(texts=("text",), label="label")
     if spec.n_labels == 1:
         return Task(does="regress", columns=columns, length=length, metric="pearson")
+    if isinstance(spec.loss, AnyOf):
+        return Task(
+            does="multilabel", columns=columns, labels=opened.labels, length=length,
+            metric="micro_f1",
+        )  # fmt: skip
     return Task(does="classify", columns=columns, labels=opened.labels, length=length)
 
 
@@ -114,7 +131,7 @@ def predict(
         return []
     if task is None:
         task = task_of(opened)
-        if task.does != "tag" and not isinstance(texts[0], str):
+        if task.does in ("classify", "regress", "multilabel") and not isinstance(texts[0], str):
             task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
     asked = ask(task, opened.card, opened.tokenizer)
     given = TASK_KINDS[task.does].given
@@ -131,11 +148,11 @@ def say(
 
     The model is left in the mode in which it was.
     """
-    parts: list[np.ndarray | None] = [None] * len(questions)
+    parts: list[Any] = [None] * len(questions)
     training = model.training
     model.eval()
     try:
-        for group in groups([size(q.example) for q in questions], batch_tokens):
+        for group in by_size([size(q.example) for q in questions], batch_tokens, ROWS):
             some = [questions[i] for i in group]
             batch = pad([q.example for q in some], asked.special).to(model.device)
             for i, scores in zip(group, asked.scores(model, batch, some), strict=True):
@@ -147,23 +164,11 @@ def say(
         places.setdefault(question.item, []).append(i)
     return Said(
         scores=[
-            asked.joined([questions[i] for i in some], [cast("np.ndarray", parts[i]) for i in some])
+            asked.joined([questions[i] for i in some], [parts[i] for i in some])
             for _, some in sorted(places.items())
         ],
         n_cut=len({q.item for q in questions if q.cut}),
     )
-
-
-def groups(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Put items of similar size together, longest first, at most `batch_tokens` when padded."""
-    held: list[int] = []
-    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        if held and (len(held) == _ROWS or (len(held) + 1) * sizes[held[0]] > batch_tokens):
-            yield held
-            held = []
-        held.append(i)
-    if held:
-        yield held
 
 
 def loss(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> float:

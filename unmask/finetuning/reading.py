@@ -1,11 +1,12 @@
 """Columns of a table -> texts, words, labels and numbers, each with its place if it is none."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from unmask.finetuning.tables import WORDS, Table
-from unmask.finetuning.tasks import Item
+from unmask.finetuning.tasks import Item, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, listed, named
 
@@ -156,6 +157,25 @@ def labels_of(found: Sequence[Item], where: object) -> tuple[str, ...]:
     return tuple(sorted(labels))
 
 
+def with_names(found: Sequence[Item], names: Sequence[str]) -> list[Item]:
+    """Read the labels of a file as names where they are the places of these: 0, 1 and so on.
+
+    That is so if every label of the file is a whole number from 0 to below the number of names, and
+    none is a name itself; labels of any other file stay what they are.
+    """
+    labels = {label for item in found for label in labels_in(item)}
+    by_place = {str(place): name for place, name in enumerate(names)}
+    if not labels <= set(by_place) or labels & set(names):
+        return list(found)
+    return [replace(item, truth=_named(item.truth, by_place)) for item in found]
+
+
+def _named(truth: Truth | None, by_place: Mapping[str, str]) -> Truth | None:
+    if isinstance(truth, tuple):
+        return tuple(by_place[label] for label in truth)
+    return by_place[truth] if isinstance(truth, str) else truth
+
+
 def check_labels(found: Sequence[Item], labels: Sequence[str], column: str) -> None:
     """Check that all labels are known.
 
@@ -167,8 +187,8 @@ def check_labels(found: Sequence[Item], labels: Sequence[str], column: str) -> N
         for label in labels_in(item):
             if label not in known:
                 raise ValueError(
-                    f"{item.where}: label {label!r} in column {column!r} is none of those in the "
-                    f"training file: {listed(labels)}"
+                    f"{item.where}: label {label!r} in column {column!r} is none of those that are "
+                    f"known: {listed(labels)}"
                 )
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from unmask.finetuning.ask import Ask, Scores
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.measures.calibration import brier, calibration
 from unmask.finetuning.predict import Said
-from unmask.finetuning.tasks import Item, Task
+from unmask.finetuning.tasks import Item, Task, Truth
 
 MISTAKES = 25
 """Wrong answers that are shown."""
@@ -30,6 +31,8 @@ class Scored:
     dev: Mapping[str, float]
     test: Mapping[str, float]
     """Empty where there is no test file."""
+    tuned: int = 0
+    """Numbers that were tuned."""
 
 
 def comparison(
@@ -65,6 +68,7 @@ def comparison(
         "arms": arms,
         "chance": chance(task, train, dev),
         "confusion": confusion(task, dev, said.scores),
+        "calibration": trust(task, dev, said.scores),
         "errors": mistakes(asked, dev, said.scores),
     }
 
@@ -91,6 +95,22 @@ def confusion(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> di
     return {"labels": list(task.labels), "counts": counts.tolist()}
 
 
+def trust(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
+    """Compute how far probabilities can be trusted: of tasks whose answer is one of some labels."""
+    if not TASK_KINDS[task.does].one_label or not items:
+        return None
+    logs = np.array([rows[0] for rows in scores], np.float64)  # [items labels]
+    shares = np.exp(logs - logs.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    truth = np.array([task.labels.index(str(item.truth)) for item in items], np.int64)
+    found = calibration(truth, shares)
+    return {
+        "ece": found.error,
+        "brier": brier(truth, shares),
+        "bins": [vars(one) for one in found.bins],
+    }
+
+
 def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
     """List the wrong answers that the model was surest of, or the numbers farthest off."""
     task = asked.task
@@ -99,23 +119,32 @@ def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> lis
     found: list[tuple[float, dict[str, Any]]] = []
     for item, rows in zip(items, scores, strict=True):
         said, truth = asked.truth(item, rows), item.truth
-        if said == truth:
+        if said == truth or (isinstance(truth, tuple) and said in (truth or ("",))):
             continue
         given = asked.answer(item, rows)
-        sure = given["probability"] if isinstance(given, dict) else None
+        sure = given.get("probability") if isinstance(given, dict) else None
+        shares = given.get("probabilities") if isinstance(given, dict) else None
         if isinstance(said, float) and isinstance(truth, float):
             weight, shown = abs(said - truth), (f"{truth:.4g}", f"{said:.4g}")
         else:
-            weight, shown = sure or 0.0, (str(truth), str(said))
+            weight, shown = sure or 0.0, (_shown(truth, item), _shown(said, item))
         wrong = {
             "text": " | ".join(item.texts)[:_MOST_CHARACTERS],
             "truth": shown[0],
             "predicted": shown[1],
             "probability": sure,
+            "truth_probability": shares.get(truth) if isinstance(shares, dict) else None,
         }
         found.append((weight, wrong))
     found.sort(key=lambda pair: -pair[0])
     return [wrong for _, wrong in found[:MISTAKES]]
+
+
+def _shown(truth: Truth | None, item: Item) -> str:
+    """Write an answer: of several texts all, of a choice the option."""
+    if isinstance(truth, int) and item.options:
+        return item.options[truth]
+    return " | ".join(truth) if isinstance(truth, tuple) else str(truth)
 
 
 def as_json(data: Any) -> str:

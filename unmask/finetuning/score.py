@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unmask.checkpoints.huggingface import Opened
 from unmask.finetuning import tables
-from unmask.finetuning.ask import Ask, Question
+from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of
 from unmask.finetuning.tasks import Item, Task
@@ -35,6 +35,13 @@ def score(
         )
     answers = [asked.truth(item, s) for item, s in zip(items, said.scores, strict=True)]
     return TASK_KINDS[asked.task.does].measure(asked.task, known, answers) | {"loss": how_far}
+
+
+def settled(asked: Ask, model: Model, items: Sequence[Item], questions: Sequence[Question]) -> Ask:
+    """Settle what a finished model's answers to the dev file decide; of most tasks nothing."""
+    if not isinstance(asked, Settling):
+        return asked
+    return asked.settled(items, say(asked, model, questions).scores)
 
 
 def score_file(
@@ -75,7 +82,7 @@ def score_file(
     if label is None and own.label in table.columns:
         label = own.label
     found = kind.columns(table, text, label, own.choices)
-    items = kind.items(table, found, encoding_errors, known=True)
+    items = kind.items(table, found, encoding_errors, known=True, options=task.options)
     kind.check(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")

@@ -1,4 +1,4 @@
-"""Labelled files -> named columns: TSV, CSV, JSON lines, Parquet, CoNLL, each also compressed."""
+"""Labelled files -> named columns: TSV, CSV, JSON, Parquet, CoNLL, each also compressed."""
 
 import io
 import json
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from unmask.finetuning import squad
+from unmask.finetuning.class_names import class_names, with_names
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
-from unmask.text.lines import EncodingErrors, blank, lines
+from unmask.text.lines import EncodingErrors, blank, decoded, lines
 from unmask.text.records import LONGEST, listed, named, one_line
 
 WORDS = "words"
@@ -21,8 +23,12 @@ _COMMENT = re.compile(r"#\s*(\S+\s*=|newdoc|newpar|global\.)")
 _ANY_COMMENT = re.compile("#")
 _DOCUMENT = "-DOCSTART-"
 
-Row = tuple[int, tuple[object, ...]]
-"""The line at which a row begins (its number, in Parquet), from 1, and its fields."""
+_VALUES = 2**23  # values in a .json file, each of which takes up to 80 times its length
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+Row = tuple[int | str, tuple[object, ...]]
+"""The line at which a row begins (its number, in Parquet), from 1, or, where a line would say
+little, its place in words; and its fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +43,9 @@ class Table:
         return len(self.rows)
 
     def where(self, i: int) -> str:
-        """Say where row `i` stands: file and line."""
-        return f"{self.path}:{self.rows[i][0]}"
+        """Say where row `i` stands: file and line, or file and question."""
+        place = self.rows[i][0]
+        return f"{self.path}:{place}" if isinstance(place, int) else f"{self.path}: {place}"
 
     def column(self, name: str) -> list[object]:
         """Return the values of a column; None where a row has none.
@@ -72,8 +79,10 @@ def read(
     """Read a file whole.
 
     The name says the format: .tsv (a line is a row, quotes are plain characters, as in GLUE), .csv
-    (RFC 4180: quotes), .jsonl (an object a line), .parquet, .txt (a text a line), .conllu, .conll;
-    each may be followed by .gz, .xz or .zst. Lines with nothing but white space are passed over.
+    (RFC 4180: quotes), .jsonl (an object a line), .json (a list of objects, alone or as "data", or
+    SQuAD's articles, of which each question is a row), .parquet, .txt (a text a line), .conllu,
+    .conll; each may be followed by .gz, .xz or .zst. Lines with nothing but white space are passed
+    over. Classes that a Parquet file has names for are read as these.
 
     Args:
         path: of the file.
@@ -95,9 +104,28 @@ def read(
         raise ValueError(f"{path}: must be a file, not a folder")
     columns, rows = _read(path, _ending(path), tuple(header), tagged, errors)
     if not rows:
-        headed = columns and _ending(path) in (".tsv", ".csv", ".parquet")
-        raise ValueError(f"{path}: {'has a header but no rows' if headed else 'the file is empty'}")
+        raise ValueError(f"{path}: {_nothing(_ending(path), columns)}")
     return Table(path=path, columns=columns, rows=rows)
+
+
+def header(path: Path, errors: EncodingErrors = "strict") -> tuple[str, ...]:
+    """Read the first row alone, which names the columns if the file has a header.
+
+    Raises:
+        ValueError: the file is damaged, or neither .tsv nor .csv.
+    """
+    ending = _ending(path)
+    if ending not in (".tsv", ".csv"):
+        raise ValueError(f"{path}: only .tsv and .csv have a header")
+    rows = _tsv(path, errors) if ending == ".tsv" else _csv(path, errors)
+    return tuple(next(rows, (0, []))[1])
+
+
+def _nothing(ending: str, columns: tuple[str, ...]) -> str:
+    if ending == ".json":
+        return "holds no rows"
+    headed = columns and ending in (".tsv", ".csv", ".parquet")
+    return "has a header but no rows" if headed else "the file is empty"
 
 
 def _ending(path: Path) -> str:
@@ -114,6 +142,8 @@ def _read(
         return _conll(path, header, errors)
     if ending in (".jsonl", ".ndjson"):
         return _jsonl(path, errors)
+    if ending == ".json":
+        return _json(path, errors)
     if ending == ".parquet":
         return _parquet(path)
     if ending == ".txt":
@@ -121,8 +151,8 @@ def _read(
     if ending in (".tsv", ".csv"):
         return _table(path, header, _tsv(path, errors) if ending == ".tsv" else _csv(path, errors))
     raise ValueError(
-        f"{path}: the name must end in .tsv, .csv, .jsonl, .parquet, .txt, .conllu or .conll, "
-        f"and may go on with {' or '.join(COMPRESSIONS)}"
+        f"{path}: the name must end in .tsv, .csv, .jsonl, .json, .parquet, .txt, .conllu or "
+        f".conll, and may go on with {' or '.join(COMPRESSIONS)}"
     )
 
 
@@ -231,6 +261,76 @@ def _jsonl(path: Path, errors: EncodingErrors) -> tuple[tuple[str, ...], list[Ro
     return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
 
 
+def _json(path: Path, errors: EncodingErrors) -> tuple[tuple[str, ...], list[Row]]:
+    data = _parsed(path, _whole(path, errors))
+    at = ""
+    if isinstance(data, dict):
+        fields = cast("dict[str, object]", data)
+        if "data" not in fields:
+            raise ValueError(
+                f"{path}: a .json file must be a list of objects, or an object with such a list as "
+                f"'data'; got an object with {listed(fields)}"
+            )
+        data, at = fields["data"], "data"
+    if not isinstance(data, list):
+        raise ValueError(f"{path}: {at or 'the file'} must be a list of objects, got {named(data)}")
+    found = cast("list[object]", data)
+    if squad.is_nested(found):
+        return squad.COLUMNS, list(squad.questions(found, path))
+    return _objects(found, at, path)
+
+
+def _objects(found: Sequence[object], at: str, path: Path) -> tuple[tuple[str, ...], list[Row]]:
+    keys: dict[str, None] = {}
+    for i, record in enumerate(found):
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}: {at}[{i}] must be an object, got {named(record)}")
+        keys |= dict.fromkeys(cast("dict[str, object]", record))
+    records = cast("Sequence[dict[str, object]]", found)
+    return tuple(keys), [
+        (f"{at}[{i}]", tuple(r.get(k) for k in keys)) for i, r in enumerate(records)
+    ]
+
+
+def _whole(path: Path, errors: EncodingErrors) -> str:
+    """Read a file that is understood only whole, if it fits into memory when it is."""
+    held: list[str] = []
+    size = 0
+    for text in decoded(path, errors):
+        held.append(text)
+        size += len(text)
+        if size > LONGEST:
+            raise ValueError(
+                f"{path}: a .json file of more than {LONGEST:,} characters; write it as .jsonl"
+            )
+    text = "".join(held)
+    if _values(text) > _VALUES and _values(_STRING.sub("", text)) > _VALUES:
+        raise ValueError(f"{path}: more than {_VALUES:,} values in .json; write it as .jsonl")
+    return text
+
+
+def _values(text: str) -> int:
+    return sum(map(text.count, ",[{"))
+
+
+def _parsed(path: Path, text: str) -> object:
+    if blank(text):
+        raise ValueError(f"{path}: the file is empty")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path}: malformed JSON: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.colno} of the line"
+        if error.msg == "Extra data":
+            why += "; a file of one object a line is named .jsonl"
+        elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+            why += "; the file ends too early"
+        raise ValueError(f"{path}:{error.lineno}: malformed JSON: {why}") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise ValueError(f"{path}: malformed JSON: {one_line(error)}") from None
+
+
 def _parquet(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     require("pyarrow", "reading .parquet")
     import pyarrow
@@ -244,6 +344,13 @@ def _parquet(path: Path) -> tuple[tuple[str, ...], list[Row]]:
         raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from None
     except UnicodeDecodeError as error:  # Arrow does not check that strings are UTF-8
         raise ValueError(f"{path}: invalid UTF-8 in a column ({error.reason})") from None
+    found = class_names(table.schema.metadata, path)
+    for name, names in found.items():
+        for at in (i for i, column in enumerate(table.column_names) if column == name):
+            columns[at] = [
+                with_names(value, names, name, f"{path}:{i}")
+                for i, value in enumerate(columns[at], 1)
+            ]
     rows = list(zip(*columns, strict=True))
     return tuple(table.column_names), [(i + 1, row) for i, row in enumerate(rows)]
 

@@ -13,7 +13,9 @@ import numpy as np
 
 from unmask.finetuning.metrics import METRICS
 
-Kind = Literal["classify", "pairs", "regress", "tag"]
+Kind = Literal[
+    "classify", "pairs", "regress", "tag", "answer", "generate", "cloze", "choose", "multilabel",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Truth = str | float | int | tuple[str, ...]

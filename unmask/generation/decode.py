@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.reading import at_rest, by_length, padded
+from unmask.generation.reading import at_rest, padded
 from unmask.heads.model import Model
+from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import longest
 from unmask.tokens.vocabulary import Special
@@ -81,7 +82,7 @@ def generate(
     said: list[list[int]] = [[] for _ in asked]
     with at_rest(model):
         sizes = [len(a) + n for a, n in zip(asked, limits, strict=True)]
-        for rows in by_length(sizes, AT_ONCE):
+        for rows in by_size(sizes, AT_ONCE):
             some = [asked[i] for i in rows]
             encoder = isinstance(model.backbone, EncoderDecoder)
             batch = _sources(some, special) if encoder else _prompts(some, special)

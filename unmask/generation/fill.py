@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.generation.decode import Decoding, generate
-from unmask.generation.reading import at_rest, by_length, padded
+from unmask.generation.reading import at_rest, padded
 from unmask.heads.model import Model
+from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import longest
 from unmask.tokens.tokenizer import Tokenizer
@@ -112,7 +113,7 @@ def _masks(
     _check_lengths(framed, longest(model.stack))
     said: list[list[_Said]] = [[] for _ in cut]
     with at_rest(model):
-        for rows in by_length([len(ids) for ids in framed], batch_tokens):
+        for rows in by_size([len(ids) for ids in framed], batch_tokens):
             batch = padded([framed[i] for i in rows], special).to(model.device)
             blank = batch.inputs == special.mask
             scores = model.language.scores(model.hidden(batch)[blank]).float()

@@ -11,7 +11,7 @@ from torch import nn
 
 from unmask.batch import Batch, Example, Visibility
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
+from unmask.hiding.collate import by_size, pad
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.published.card import longest
 from unmask.tokens.tokenizer import Tokenizer
@@ -46,20 +46,6 @@ def reader(model: Model) -> Transformer:
     """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
     backbone = model.backbone
     return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
-
-
-def by_length(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Group texts of like length, longest first.
-
-    Padded to its longest text, a group has at most `batch_tokens` tokens, unless it is one text.
-    """
-    groups: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= batch_tokens:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups
 
 
 def framed(
@@ -101,7 +87,7 @@ def groups(
     """
     special = tokenizer.special
     read = framed(tokenizer, texts, longest(reader(model).a))
-    for rows in by_length([len(ids) for ids in read], batch_tokens):
+    for rows in by_size([len(ids) for ids in read], batch_tokens):
         lengths = [len(read[i]) for i in rows]
         batch = padded([read[i] for i in rows], special)
         if isinstance(model.backbone, EncoderDecoder):

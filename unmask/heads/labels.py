@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,12 +15,104 @@ from unmask.model.parts import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
+class OneOf:
+    """One of the labels is right: a softmax over them; of one label the score is a number."""
+
+    weights: tuple[float, ...] = ()
+    """By how much each label counts while it is learned; none: all alike."""
+
+    def count(self, batch: Batch) -> int:
+        """Count the places whose label is not IGNORE."""
+        return _asked(batch.labels)
+
+    def term(
+        self, said: Float[Tensor, "b *t labels"], batch: Batch, *, learning: bool = False
+    ) -> Term:
+        """Sum the cross-entropy, or of a number the squared error.
+
+        With weights a mean is over places all the same, where torch's is over weights; they have a
+        mean of 1 over the training data (see `unmask.finetuning.weights`).
+        """
+        labels, n = _known(batch.labels), _asked(batch.labels)
+        if said.shape[-1] == 1:
+            return Term(F.mse_loss(said[..., 0], labels.float(), reduction="sum"), n)
+        weights = said.new_tensor(self.weights) if learning and self.weights else None
+        total = F.cross_entropy(
+            said.flatten(0, -2), labels.flatten(), weights, reduction="sum", ignore_index=IGNORE
+        )
+        return Term(total, n, (said.argmax(-1) == labels).sum())
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Each label holds or not: a sigmoid each, and the mean of their cross-entropies."""
+
+    def count(self, batch: Batch) -> int:
+        """Count the labels of all texts that are known."""
+        return _asked(batch.labels)
+
+    def term(
+        self, said: Float[Tensor, "b labels"], batch: Batch, *, learning: bool = False
+    ) -> Term:
+        """Sum the cross-entropy over texts and labels."""
+        labels = _known(batch.labels)
+        there = labels != IGNORE
+        each = F.binary_cross_entropy_with_logits(said, labels.clamp(min=0), reduction="none")
+        right = ((said > 0) == (labels > 0)) & there
+        return Term((each * there).sum(), _asked(labels), right.sum())
+
+
+RIGHT = 1
+"""The label of the row that is to be chosen of a group; that of the others is 0."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One row of a group is right: a softmax over the group's rows, each with one score.
+
+    Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
+    """
+
+    def count(self, batch: Batch) -> int:
+        """Count the groups of which the right row is known."""
+        return int((_known(batch.labels) == RIGHT).sum())
+
+    def term(self, said: Float[Tensor, "b 1"], batch: Batch, *, learning: bool = False) -> Term:
+        """Sum the cross-entropy over groups; a tie with another row is not right."""
+        labels = _known(batch.labels)
+        logs, best = among_rows(said[:, 0], _known(batch.group))
+        asked = labels == RIGHT
+        return Term(-(logs * asked).sum(), int(asked.sum()), (asked & best).sum())
+
+
+LabelLoss = OneOf | AnyOf | Choice
+
+
+def among_rows(
+    scores: Float[Tensor, "b"], group: Int[Tensor, "b"]
+) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
+    """Return the logarithm of each row's share in its group, and whether it alone is the best.
+
+    Groups may be of any size, and their rows in any order.
+    """
+    lowest = scores.new_full(scores.shape, -torch.inf)  # as many groups as rows, at most
+    top = lowest.scatter_reduce(0, group, scores.detach(), "amax")
+    mass = torch.zeros_like(scores).scatter_add(0, group, (scores - top[group]).exp())
+    logs = scores - top[group] - mass[group].log()
+    best = scores == top[group]
+    n_best = torch.zeros_like(group).scatter_add(0, group, best.long())
+    return logs, best & (n_best[group] == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Labels:
     """The head that labels a whole text: its next sentence, its class, its score."""
 
     term: str = "label"
     n_labels: int = 2
-    """1: a number, learned by squared error."""
+    """1: a number, learned by squared error; or the score of an option."""
+    loss: LabelLoss = OneOf()
+    """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
     pool: Literal["first", "last", "mean"] = "first"
     """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean."""
     dense: bool = True
@@ -34,7 +126,7 @@ class Labels:
 
 
 class LabelsHead(nn.Module):
-    """Scores of a text's labels, and their cross-entropy (or squared error, for one label)."""
+    """Scores of a text's labels, and their loss."""
 
     def __init__(self, spec: Labels, a: Architecture) -> None:
         super().__init__()
@@ -51,8 +143,8 @@ class LabelsHead(nn.Module):
         return self.out(self.dropout(x))
 
     def count(self, batch: Batch) -> dict[str, int]:
-        """Count the texts that are asked: those whose label is not IGNORE."""
-        return {} if batch.labels is None else {self.spec.term: _asked(batch.labels)}
+        """Count what is asked: texts, labels of texts, or groups of texts."""
+        return {} if batch.labels is None else {self.spec.term: self.spec.loss.count(batch)}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
@@ -62,13 +154,8 @@ class LabelsHead(nn.Module):
         kept = {self.spec.term: said} if scores else {}
         if batch.labels is None:
             return Prediction(kept)
-        n = _asked(batch.labels)
-        if self.spec.n_labels == 1:
-            total = F.mse_loss(said[:, 0], batch.labels.float(), reduction="sum")
-            return Prediction(kept, {self.spec.term: Term(total, n)})
-        total = F.cross_entropy(said, batch.labels, reduction="sum", ignore_index=IGNORE)
-        right = (said.argmax(-1) == batch.labels).sum()
-        return Prediction(kept, {self.spec.term: Term(total, n, right)})
+        term = self.spec.loss.term(said, batch, learning=self.training)
+        return Prediction(kept, {self.spec.term: term})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +164,7 @@ class TokenLabels:
 
     term: str = "token_label"
     n_labels: int = 2
+    loss: OneOf = OneOf()
     dropout: float = 0.1
 
     def build(self, architecture: Architecture, table: nn.Embedding) -> "TokenLabelsHead":
@@ -102,7 +190,7 @@ class TokenLabelsHead(nn.Module):
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the tokens that are asked: those whose label is not IGNORE."""
-        return {} if batch.labels is None else {self.spec.term: _asked(batch.labels)}
+        return {} if batch.labels is None else {self.spec.term: self.spec.loss.count(batch)}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
@@ -112,13 +200,17 @@ class TokenLabelsHead(nn.Module):
         kept = {self.spec.term: said} if scores else {}
         if batch.labels is None:
             return Prediction(kept)
-        total = F.cross_entropy(said.mT, batch.labels, reduction="sum", ignore_index=IGNORE)
-        right = (said.argmax(-1) == batch.labels).sum()
-        return Prediction(kept, {self.spec.term: Term(total, _asked(batch.labels), right)})
+        term = self.spec.loss.term(said, batch, learning=self.training)
+        return Prediction(kept, {self.spec.term: term})
 
 
-def _asked(labels: Shaped[Tensor, "b ..."]) -> int:
-    return int((labels != IGNORE).sum())
+def _asked(labels: Shaped[Tensor, "b ..."] | None) -> int:
+    return int((_known(labels) != IGNORE).sum())
+
+
+def _known(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None, "a batch without labels, or whose rows are in no groups"
+    return tensor
 
 
 def pool(

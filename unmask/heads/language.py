@@ -35,6 +35,8 @@ class Language:
     scaled: bool = False
     """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh
     TensorFlow)."""
+    weight: float = 1.0
+    """Of its loss, beside those of other heads."""
 
     def build(self, architecture: Architecture, table: nn.Embedding) -> "LanguageHead":
         """Build the head of a stack whose token table is `table`."""
@@ -158,6 +160,13 @@ class LanguageHead(nn.Module):
         """Score every token of the vocabulary."""
         return F.linear(self.before_scores(hidden), self.weight, self.bias)
 
+    def scores_among(
+        self, hidden: Float[Tensor, "n d"], tokens: Int[Tensor, "k"]
+    ) -> Float[Tensor, "n k"]:
+        """Score some tokens of the vocabulary."""
+        bias = None if self.bias is None else self.bias[tokens]
+        return F.linear(self.before_scores(hidden), self.weight[tokens], bias)
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
         if batch.targets is None:
@@ -168,7 +177,7 @@ class LanguageHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
     ) -> Prediction:
-        """Ask at the places where targets are not IGNORE.
+        """Ask at the places where targets are not IGNORE, of all tokens or those of the batch.
 
         With `scores`, also return what was said there.
         """
@@ -177,10 +186,27 @@ class LanguageHead(nn.Module):
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
         if batch.asked is not None:
             flat, targets = flat[batch.asked], targets[batch.asked]
+        if batch.among is not None:
+            return self._among(flat, targets, batch.among, scores=scores)
         before = self.before_scores(flat)
         total, right = next_loss(before, self.weight, self.bias, targets)
         said = {self.spec.term: F.linear(before, self.weight, self.bias)} if scores else {}
-        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
+        term = Term(total, targets.numel(), right, self.spec.weight)
+        return Prediction(said, {self.spec.term: term})
+
+    def _among(
+        self,
+        hidden: Float[Tensor, "n d"],
+        targets: Int[Tensor, "n"],
+        tokens: Int[Tensor, "k"],
+        *,
+        scores: bool,
+    ) -> Prediction:
+        said = self.scores_among(hidden, tokens).float()
+        which = (targets[:, None] == tokens).int().argmax(-1)
+        total = F.cross_entropy(said, which, reduction="sum")
+        term = Term(total, len(which), (said.argmax(-1) == which).sum(), self.spec.weight)
+        return Prediction({self.spec.term: said} if scores else {}, {self.spec.term: term})
 
 
 def next_loss(

@@ -14,10 +14,12 @@ from unmask.batch import Batch
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import Language, LanguageHead
 from unmask.heads.prediction import Prediction
+from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 
-HeadSpec = Language | Labels | TokenLabels
+HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans
 
 
 @runtime_checkable
@@ -30,6 +32,15 @@ class Head(Protocol):
 
     def __call__(self, hidden: Tensor, batch: Batch, *, scores: bool = False) -> Prediction:
         """Ask what the batch asks; with `scores`, also return what was said."""
+        ...
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A module whose own weights begin in a way of its own, from torch's generator."""
+
+    def draw(self) -> None:
+        """Fill the weights."""
         ...
 
 
@@ -53,6 +64,8 @@ class Model(nn.Module):
         self.stack = stack
         table = self.backbone.table
         self.heads = nn.ModuleDict({name: spec.build(stack, table) for name, spec in heads.items()})
+        self.adapters = nn.ModuleDict()
+        """What stands beside the model's own weights; see `unmask.adapters.attach`."""
 
     @property
     def vocab_size(self) -> int:
@@ -79,19 +92,24 @@ class Model(nn.Module):
         )
 
     def parameter_count(self) -> int:
-        """Count the numbers that are learned, shared ones once."""
-        return sum(p.numel() for p in self.parameters())
+        """Count the model's own numbers that are learned, shared ones once, without adapters."""
+        return sum(p.numel() for p in self.weights().values())
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the parameters by name, shared ones once."""
-        return {name: p.detach() for name, p in self.named_parameters()}
+        """Return the model's own parameters by name, shared ones once, without adapters."""
+        named = self.named_parameters()
+        return {name: p.detach() for name, p in named if not name.startswith("adapters.")}
 
     def initialize(self, seed: int = 0) -> "Model":
-        """Fill all weights as the architecture says, from a generator of its own."""
+        """Fill the model's own weights as the architecture says, from a generator of its own."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for name, module in self.named_modules():
+                if name.split(".", 1)[0] == "adapters":
+                    continue
                 self.stack.initialize(name, module, self.stack)
+                if isinstance(module, Drawn):
+                    module.draw()
         return self
 
     def hidden(self, batch: Batch) -> Float[Tensor, "b t d"]:

@@ -21,6 +21,8 @@ class Term:
     """Places asked."""
     right: Int[Tensor, ""] | None = None
     """How many of them the model got right; None where that means nothing (regression)."""
+    weight: float = 1.0
+    """Of its mean in the loss."""
 
     @property
     def loss(self) -> Float[Tensor, ""]:
@@ -38,7 +40,7 @@ class Prediction:
 
     @property
     def loss(self) -> Float[Tensor, ""]:
-        """The sum of the means of all terms."""
+        """The sum of the means of all terms, each times its weight."""
         if not self.terms:
             return torch.zeros(())
-        return torch.stack([term.loss for term in self.terms.values()]).sum()
+        return torch.stack([term.weight * term.loss for term in self.terms.values()]).sum()

@@ -33,6 +33,8 @@ class Arrays:
     segments: Int[np.ndarray, "b t"] | None
     last: Int[np.ndarray, "b"] | None
     labels: Int[np.ndarray, "b ..."] | Float[np.ndarray, "b ..."] | None
+    group: Int[np.ndarray, "b"] | None
+    among: Int[np.ndarray, "k"] | None
     blind: bool
 
     def batch(self) -> Batch:
@@ -53,6 +55,8 @@ class Arrays:
             segments=tensor(self.segments),
             last=tensor(self.last),
             labels=tensor(self.labels),
+            group=tensor(self.group),
+            among=tensor(self.among),
             blind=self.blind,
         )
 
@@ -91,6 +95,38 @@ def size(example: Example) -> int:
     """Count the tokens of an example; of an encoder-decoder, those of the side that has more."""
     n_source = 0 if example.source is None else len(example.source)
     return max(len(example.inputs), n_source)
+
+
+def by_size(
+    sizes: Sequence[int],
+    tokens: int,
+    rows: int | None = None,
+    counts: Sequence[int] | None = None,
+) -> list[list[int]]:
+    """Group items of like size, the largest first.
+
+    Padded to its largest item, a group has at most `tokens` tokens and at most `rows` rows, unless
+    it is one item.
+
+    Args:
+        sizes: tokens of a row of each item.
+        tokens: of a group.
+        rows: of a group. None: any number.
+        counts: rows of each item. None: one each.
+    """
+    groups: list[list[int]] = []
+    held = 0
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        last = groups[-1] if groups else []
+        n = 1 if counts is None else counts[i]
+        wanted = held + n
+        if last and wanted * sizes[last[0]] <= tokens and (rows is None or wanted <= rows):
+            last.append(i)
+            held = wanted
+        else:
+            groups.append([i])
+            held = n
+    return groups
 
 
 def first_fit(sizes: Int[np.ndarray, "n"], length: int) -> list[list[int]]:
@@ -162,6 +198,8 @@ def arrange(
         segments=segments,
         last=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64) if padded else None,
         labels=_labels(groups, t),
+        group=_groups(examples, packed),
+        among=examples[0].among,
         blind=examples[0].blind,
     )
 
@@ -186,6 +224,8 @@ def _check(groups: Sequence[Sequence[Example]], examples: Sequence[Example]) -> 
         raise ValueError("examples with a source and examples without one do not fit one batch")
     if len({e.blind for e in examples}) > 1:
         raise ValueError("examples that see their own token and blind ones do not fit one batch")
+    if len({None if e.among is None else e.among.tobytes() for e in examples}) > 1:
+        raise ValueError("examples whose answers are among different tokens do not fit one batch")
 
 
 def _width(lengths: Sequence[Sequence[int]], width: int | None, multiple: int) -> int:
@@ -247,17 +287,47 @@ def _labels(groups: Sequence[Sequence[Example]], width: int) -> Shaped[np.ndarra
     kinds = {type(label) for label in labels} - {type(None)}
     if not kinds:
         return None
-    if np.ndarray in kinds:
+    several = any(_is_several(label) for label in labels)
+    if np.ndarray in kinds and not several:
         if len(kinds) > 1:
             raise ValueError("some texts have one label and others one for each of their tokens")
         return _fill(groups, _token_labels, width, IGNORE)
     if len(labels) > len(groups):
         raise ValueError("texts with labels cannot be packed: a row has one label")
+    if several:
+        return _several(labels)
     if all(issubclass(kind, int | np.integer) for kind in kinds):
         return np.array([IGNORE if label is None else label for label in labels], np.int64)
     if None in labels:
         raise ValueError("some texts have a score as their label and others have none")
     return np.array(labels, np.float32)
+
+
+def _is_several(label: object) -> bool:
+    return isinstance(label, np.ndarray) and label.dtype.kind == "f"
+
+
+def _several(labels: Sequence[object]) -> Float[np.ndarray, "b labels"]:
+    """Stack the labels that may hold together; IGNORE in the row of a text whose are not known."""
+    known = [label for label in labels if isinstance(label, np.ndarray)]
+    widths = {len(label) for label in known if _is_several(label)}
+    strange = [label for label in labels if label is not None and not _is_several(label)]
+    if strange or len(widths) > 1:
+        raise ValueError("texts of a batch must all have one label, or as many that may hold")
+    none = np.full(widths.pop(), IGNORE, np.float32)
+    rows = [label if isinstance(label, np.ndarray) else none for label in labels]
+    return np.stack(rows).astype(np.float32)
+
+
+def _groups(examples: Sequence[Example], packed: bool) -> Int[np.ndarray, "b"] | None:
+    """Number the groups of a batch's rows from 0; a row without one is a group of its own."""
+    if all(e.group is None for e in examples):
+        return None
+    if packed:
+        raise ValueError("texts that are asked together cannot be packed: each needs a row")
+    keys = [(e.group is None, i if e.group is None else e.group) for i, e in enumerate(examples)]
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return np.array([number[key] for key in keys], np.int64)
 
 
 def _token_labels(e: Example) -> Int[np.ndarray, "t"]:

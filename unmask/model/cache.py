@@ -58,6 +58,8 @@ class Cache:
     def __init__(self, n_layers: int) -> None:
         self.layers = [LayerCache() for _ in range(n_layers)]
         self.cross = [LayerCache() for _ in range(n_layers)]
+        self.prefix = 0
+        """Of the tokens read so far, those before the text, which all of it sees."""
 
     @property
     def length(self) -> int:

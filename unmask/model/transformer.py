@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -133,11 +134,13 @@ class Transformer(nn.Module):
         memory_visibility: Visibility | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read."""
-        past = 0 if cache is None else cache.length
+        past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
         x = self.embed(batch, past)
         queries, keys = x.shape[1], past + x.shape[1]
         visibility = batch.visibility
-        mask = visibility.among(queries, keys)
+        mask = visibility.among(queries, keys - prefix)
+        if mask is not None and prefix:
+            mask = F.pad(mask, (prefix, 0), value=True)
         sight = Sight(mask, causal=visibility.causal)
         geometry = self.position.geometry(queries, keys)
         memory_sight = Sight()

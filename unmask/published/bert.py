@@ -69,6 +69,7 @@ NAMES = Names(
     backbone.layers.*.feed_forward_norm.after    bert.encoder.layer.*.output.LayerNorm
     heads.next_sentence.dense                    bert.pooler.dense
     heads.label.dense                            bert.pooler.dense
+    heads.choice.dense                           bert.pooler.dense
     heads.language.dense                         cls.predictions.transform.dense
     heads.language.norm                          cls.predictions.transform.LayerNorm
     heads.language.bias                          cls.predictions.bias
@@ -77,7 +78,9 @@ NAMES = Names(
     backbone.tokens                              cls.predictions.decoder                  tied
     heads.next_sentence.out                      cls.seq_relationship
     heads.label.out                              classifier
+    heads.choice.out                             classifier
     heads.token_label.out                        classifier
+    heads.spans.out                              qa_outputs
     -                                            bert.embeddings.position_ids
     """,
     prefix="bert.",
@@ -110,7 +113,9 @@ FIELDS = Fields(
         ("language",): "BertForMaskedLM",
         ("next_sentence",): "BertForNextSentencePrediction",
         ("label",): "BertForSequenceClassification",
+        ("choice",): "BertForMultipleChoice",
         ("token_label",): "BertForTokenClassification",
+        ("spans",): "BertForQuestionAnswering",
         (): "BertModel",
     },
     language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu"))},

@@ -58,6 +58,7 @@ NAMES = Names(
     backbone.tokens                           lm_head                      tied
     heads.label.out                           score
     heads.token_label.out                     classifier
+    heads.spans.out                           qa_outputs
     -                                         transformer.h.*.attn
     -                                         transformer.h.*.attn.masked_bias
     """,  # noqa: E501 - a line is a rule
@@ -105,6 +106,7 @@ FIELDS = Fields(
         ("language",): "GPT2LMHeadModel",
         ("label",): "GPT2ForSequenceClassification",
         ("token_label",): "GPT2ForTokenClassification",
+        ("spans",): "GPT2ForQuestionAnswering",
         (): "GPT2Model",
     },
 )

@@ -1,10 +1,13 @@
 """What there is to know of a model: its card, its size, what it costs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from unmask.box import BOX
 from unmask.config import to_dict
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -24,7 +27,7 @@ def describe(model: str) -> dict[str, Any]:
         FileNotFoundError: there is no such folder.
         ValueError: there is no such card; the nearest is named.
     """
-    card = published(model) if is_card(model) else load(model).card
+    card = published(model) if is_card(model) else _opened(model)
     with torch.device("meta"):
         built = card.build()
     n = built.parameter_count()
@@ -38,6 +41,21 @@ def describe(model: str) -> dict[str, Any]:
             "training": 18 * n,
         },
     }
+
+
+def _opened(model: str | Path) -> Published:
+    """Return the card of a model with weights; its note says where these are."""
+    opened = load(model)
+    return replace(
+        opened.card,
+        parameters=opened.model.parameter_count(),
+        note=f"Its weights: {model if Path(model).is_dir() else BOX.get(str(model), model)}",
+    )
+
+
+def boxed() -> list[Published]:
+    """Return the cards of the models in the package."""
+    return [_opened(folder) for folder in BOX.values()]
 
 
 def card_facts(card: Published) -> dict[str, Any]:
@@ -63,6 +81,8 @@ def card_facts(card: Published) -> dict[str, Any]:
 def card_line(card: Published) -> str:
     """Write a card in one line of a table."""
     who = f"{card.paper.authors.split(',')[0]} {card.paper.year}"
+    if card.name in BOX:
+        who = "with its weights in this package"
     return f"{card.name:38}{_short(card.parameters):>7} parameters  {who}"
 
 

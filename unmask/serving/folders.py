@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from unmask.adapters.folder import folded
+from unmask.box import BOX
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, write_folder
 from unmask.files import whole, write_whole
 from unmask.published.card import Published
@@ -21,7 +23,7 @@ FORMATS = ("huggingface", "unmask")
 
 def is_card(model: str) -> bool:
     """Say whether a name can only mean a card: known, or neither on the disk nor on the Hub."""
-    if Path(model).is_dir():
+    if Path(model).is_dir() or model in BOX:
         return False
     named = model in MODELS or model in ALIASES
     return named or not (model.startswith(HUB) or os.sep in model or Path(model).exists())
@@ -60,24 +62,16 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
     regression = len(opened.labels) == 1
     problem = "regression" if regression else "single_label_classification"
-    write_folder(
-        folder,
-        opened.model,
-        opened.card,
-        opened.tokenizer,
-        opened.labels,
-        problem=problem if opened.labels else None,
-    )
+    with folded(opened.model):
+        write_folder(
+            folder,
+            opened.model,
+            opened.card,
+            opened.tokenizer,
+            opened.labels,
+            problem=problem if opened.labels else None,
+        )
     (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
-
-
-def put_in_place(beside: Path, folder: Path) -> None:
-    """Move files into a run's folder, config.json last: with it the run is a model."""
-    names = sorted(p.name for p in beside.iterdir())
-    for name in sorted(names, key=lambda n: n == "config.json"):
-        with (beside / name).open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(beside / name, folder / name)
 
 
 def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:

@@ -86,6 +86,7 @@ def _byline(record: Record) -> Html:
     date = record.written
     rows = (
         ("Parameters", spoken(parameters) if parameters else ""),
+        ("Tuned", _tuned(record)),
         ("Objective", expression(recipe.get("objective", ""))),
         ("Data", expression(recipe.get("data", ""))),
         ("Folder", record.name),
@@ -97,6 +98,15 @@ def _byline(record: Record) -> Html:
         if text not in ("", "none")
     ]
     return tag("dl", *said, class_="byline")
+
+
+def _tuned(record: Record) -> str:
+    """Say what fine-tuning tuned, and how many numbers that are, once it is finished."""
+    method = record.part("recipe").get("tune")
+    if record.facts.get("kind") != "finetune" or method is None:
+        return ""
+    tuned = number(record.part("best").get("tuned"))
+    return f"{spoken(tuned)} numbers, by {expression(method)}" if tuned else expression(method)
 
 
 def _headlines(record: Record) -> Html:

@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text, open_folder
+from unmask.adapters.folder import is_adapter, open_any
+from unmask.box import BOX
+from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.finetuning import tables
-from unmask.finetuning.ask import LABEL, LANGUAGE, TOKEN_LABEL, Answer
+from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
@@ -26,6 +28,7 @@ from unmask.generation.fill import Filled, fill
 from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
+from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
@@ -81,7 +84,8 @@ class Pipeline:
     def labelled(self) -> bool:
         """Whether it labels texts: by a head, or, fine-tuned to do so, in words."""
         specs = self.model.specs
-        return self.task is not None or LABEL in specs or TOKEN_LABEL in specs
+        heads = {LABEL, TOKEN_LABEL, SPANS, CHOICE}
+        return self.task is not None or not heads.isdisjoint(specs)
 
     # A string is a sequence of strings, too; the first overload that fits counts.
     @overload
@@ -158,7 +162,7 @@ class Pipeline:
         elif isinstance(head, LabelsHead):
             yield from head.scores(hidden, group.batch)
         else:
-            assert isinstance(head, TokenLabelsHead)
+            assert isinstance(head, TokenLabelsHead | SpansHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
 
@@ -188,7 +192,13 @@ class Pipeline:
         task = self._task()
         kind = TASK_KINDS[task.does]
         table = tables.read(path, tagged=kind.tagged, errors=encoding_errors)
-        items = kind.items(table, kind.texts(table, task.columns), encoding_errors, known=False)
+        items = kind.items(
+            table,
+            kind.texts(table, task.columns),
+            encoding_errors,
+            known=False,
+            options=task.options,
+        )
         return [kind.plain(item) for item in items]
 
     def score(
@@ -282,8 +292,9 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
     """Open a trained model.
 
     Args:
-        name: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, or a card's name,
-            whose published weights are fetched from the Hub.
+        name: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
+            package (`unmask.box`), or a card's name, whose published weights are fetched from the
+            Hub.
         seed: fills the weights that a folder does not have.
 
     Raises:
@@ -296,7 +307,7 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
     folder = locate(name if card is None else f"{HUB}{card.hub}")
     if problem := unfinished(folder):
         raise ValueError(problem)
-    opened = open_folder(folder, seed=seed)
+    opened = open_any(folder, seed=seed)
     card = _asked(opened.card, card, folder)
     return Pipeline(replace(opened, card=card), read_task(folder))
 
@@ -318,7 +329,7 @@ def _named(text: str) -> Published | None:
         return card
     if Path(text).exists():
         raise ValueError(f"{text}: is a file; a model is a folder")
-    if not text.startswith(HUB) and os.sep not in text:
+    if not text.startswith(HUB) and os.sep not in text and text not in BOX:
         raise FileNotFoundError(
             f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
         )
@@ -364,7 +375,7 @@ def _read_pretraining(folder: Path) -> _Pretraining:
 
 def unfinished(folder: Path) -> str | None:
     """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or is_adapter(folder):
         return None
     if (folder / FACTS).is_file():
         return f"{folder}: this run has not ended; go on with it by --resume"

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from unmask.batch import Batch
+from unmask.box import BOX
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.baselines import bigrams
-from unmask.files import sweep
+from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -33,7 +34,6 @@ from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
 from unmask.serving.folders import (
     environment,
-    put_in_place,
     write_facts,
     write_model,
 )
@@ -252,7 +252,7 @@ def _recipe(
     if isinstance(model, Recipe):
         return recipes.changed(model, changes)
     if model is not None:
-        if Path(model).is_dir() or str(model).startswith(HUB):
+        if Path(model).is_dir() or str(model).startswith(HUB) or str(model) in BOX:
             raise ValueError(
                 f"{model}: is no card; to go on from its weights, name its card, and it by --from"
             )
@@ -648,7 +648,6 @@ def _after(job: _Job) -> None:
         shutil.rmtree(beside)
     figures = {"trained on": f"{progress.tokens:,} tokens in {progress.step:,} steps"}
     write_model(beside, job.opened, figures)
-    put_in_place(beside, out)
-    beside.rmdir()
+    move_into(beside, out, last="config.json")
     job.write_facts(finished=True)
     write_report(out)

@@ -79,6 +79,37 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Answers of like confidence: above `low` and up to `high`."""
+
+    low: float
+    high: float
+    confidence: float  # its mean
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How far the probabilities of answers can be trusted."""
+
+    ece: float  # expected calibration error
+    brier: float  # from 0 to 2
+    bins: tuple[Bin, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A rate and a batch size that were tried first, and their score; None if it diverged."""
+
+    number: int
+    rate: float
+    batch: int
+    score: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mistake:
     """A text that the fine-tuned model got wrong."""
 
@@ -86,6 +117,7 @@ class Mistake:
     truth: str
     predicted: str
     probability: float | None = None  # that the model gave to `predicted`
+    truth_probability: float | None = None  # and to `truth`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +130,8 @@ class Comparison:
     chance: float | None = None  # the score of always answering the most frequent label
     confusion: Confusion | None = None
     errors: tuple[Mistake, ...] = ()
+    calibration: Calibration | None = None
+    search: tuple[Trial, ...] = ()  # in the order in which they were tried
 
 
 @dataclass(frozen=True)

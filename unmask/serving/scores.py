@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from unmask.serving.axis import Axis, linear, tick
 from unmask.serving.markup import EMPTY, Html, join, scrolling, section, table, tag
-from unmask.serving.record import Comparison, Confusion, Mistake, number
-from unmask.serving.words import MINUS, NARROW, NOTHING, cut, percent, plain, readable
+from unmask.serving.calibration import draw_calibration
+from unmask.serving.record import Comparison, Confusion, Mistake, Trial, number
+from unmask.serving.words import MINUS, NARROW, NOTHING, cut, duration, percent, plain, readable
 
 SHARES = ("accuracy", "f1", "exact_match", "precision", "recall")  # metrics read as percent
 # The page stays one that opens at once: what is longer is cut, and says so.
 MOST_SEEDS, MOST_LABELS, MOST_CONFUSIONS, MOST_MISTAKES = 30, 12, 15, 25
-MOST_CHARACTERS = 400
+MOST_CHARACTERS, MOST_TRIALS = 400, 50
+FEWER = ("mean_squared_error", "brier", "calibration_error")  # metrics of which less is better
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ def draw_scores(results: Comparison | None) -> Html:
         _panels(results),
         _seeds(results),
         _confusions(results.confusion),
+        draw_calibration(results.calibration),
         _mistakes(results.errors),
+        _tried(results.metric, results.search),
     )
 
 
@@ -175,17 +179,47 @@ def _mistakes(errors: Sequence[Mistake]) -> Html:
     """List texts that the model got wrong."""
     if not errors:
         return EMPTY
-    names = ["text", "truth", "predicted", "probability"]
+    names = ["text", "truth", "predicted", "probability", "of the truth"]
     rows = [
-        [cut(e.text, MOST_CHARACTERS), e.truth, e.predicted, _likely(e.probability)]
+        [
+            cut(e.text, MOST_CHARACTERS),
+            e.truth,
+            e.predicted,
+            _likely(e.probability),
+            _likely(e.truth_probability),
+        ]
         for e in errors[:MOST_MISTAKES]
     ]
-    if not any(row[-1] for row in rows):
+    while len(names) > 3 and not any(row[-1] for row in rows):
         names, rows = names[:-1], [row[:-1] for row in rows]
     title = "What it gets wrong"
     if len(errors) > len(rows):
         title += f": {len(rows)} of {len(errors):,}"
     return table(names, rows, title, class_="prose")
+
+
+def _tried(metric: str, trials: Sequence[Trial]) -> Html:
+    """List the rates and batch sizes that were tried, in order; the best is marked."""
+    if not trials:
+        return EMPTY
+    known = [one.score for one in trials if one.score is not None]
+    best = None if not known else (min if metric in FEWER else max)(known)
+    chosen = next((one.number for one in trials if one.score == best), None)
+    rows = [
+        [
+            f"{one.number}{' ← best' if one.number == chosen else ''}",
+            f"{one.rate:.2e}",
+            str(one.batch),
+            "diverged" if one.score is None else score(metric, one.score),
+            duration(one.seconds),
+        ]
+        for one in trials[:MOST_TRIALS]
+    ]
+    title = "What was tried first"
+    if len(trials) > len(rows):
+        title += f": {len(rows)} of {len(trials):,} trials"
+    names = ["trial", "rate", "batch", f"dev {readable(metric)}", "time"]
+    return table(names, rows, title)
 
 
 def _finite(values: Sequence[float | None]) -> tuple[float, ...]:

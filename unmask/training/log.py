@@ -27,12 +27,15 @@ class Sums:
     """Places asked."""
     rights: Mapping[str, int] = field(default_factory=dict[str, int])
     """Right answers, of terms where that means something."""
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of terms in the loss, where it is not 1."""
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(
             _added(self.totals, other.totals),
             _added(self.counts, other.counts),
             _added(self.rights, other.rights),
+            {**self.weights, **other.weights},
         )
 
     @property
@@ -42,8 +45,8 @@ class Sums:
 
     @property
     def loss(self) -> float:
-        """The sum of all parts."""
-        return math.fsum(self.parts.values())
+        """The sum of all parts, each times its weight."""
+        return math.fsum(self.weights.get(name, 1.0) * part for name, part in self.parts.items())
 
     @property
     def accuracy(self) -> dict[str, float]:

@@ -46,6 +46,15 @@ class Counting(Protocol):
         ...
 
 
+@runtime_checkable
+class Forward(Counting, Protocol):
+    """What answers in place of a model in training; see `unmask.adapters.consistency`."""
+
+    def __call__(self, batch: Batch) -> Prediction:
+        """Answer what the batch asks, at as many places as were counted."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """How far a run is."""
@@ -68,7 +77,9 @@ class Run:
     recipe: Recipe
     model: nn.Module
     forward: Callable[[Batch], Prediction]
-    """The model, compiled if the recipe says so."""
+    """The model, or what answers in its place, compiled if the recipe says so."""
+    counting: Counting
+    """The same, uncompiled."""
     weights: Weights
     optimizer: Optimizer
     batches: Batches
@@ -85,6 +96,7 @@ def start(
     *,
     world: World | None = None,
     rates: Mapping[str, float] | None = None,
+    forward: Forward | None = None,
 ) -> Run:
     """Begin a run with an initialized model; `restore` goes on with one.
 
@@ -96,15 +108,18 @@ def start(
         batches: the data; see Batches.
         world: the processes that share the run.
         rates: factors of the learning rate by parameter name.
+        forward: what answers in place of the model, with its weights.
     """
     world = world or World()
     model.to(world.device)
     precision = parallel.pick_precision(recipe.precision, world.device)
     weights = Weights(model, parallel.dtype_of(precision))
+    asked = model if forward is None else forward
     return Run(
         recipe=replace(recipe, precision=precision),
         model=model,
-        forward=torch.compile(model, dynamic=True) if recipe.compile else model,
+        forward=torch.compile(asked, dynamic=True) if recipe.compile else asked,
+        counting=_counting(asked),
         weights=weights,
         optimizer=optimize.build(recipe.optimizer, model, weights, rates=rates),
         batches=batches,
@@ -187,7 +202,7 @@ def train(run: Run) -> Iterator[Report]:
 def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
     """Add up one step's gradients over micro-batches and processes; return sums, tokens, norm."""
     world, weights = run.world, run.weights
-    mine = _counts(run.model, micro)
+    mine = _counts(run.counting, micro)
     asked = {f"asked.{name}": n for name, n in mine.items()}
     said = world.total({"tokens": sum(count_tokens(batch) for batch in micro)} | asked)
     tokens = int(said.pop("tokens"))
@@ -200,7 +215,7 @@ def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
         terms = run.forward(batch.to(world.device)).terms
         # Each term is a mean over the places of the whole step: how the step is cut changes
         # nothing.
-        losses = [term.total / max(counts[name], 1) for name, term in terms.items()]
+        losses = [t.weight * (t.total / max(counts[name], 1)) for name, t in terms.items()]
         loss = torch.stack(losses).sum() if losses else torch.zeros(())
         if loss.requires_grad:
             loss.backward()
@@ -210,7 +225,7 @@ def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
 
     values = _read(_added(answers) | {"norm": weights.norm()})
     norm = values.pop("norm")
-    return _sums(world.total(values), counts), tokens, norm
+    return _sums(world.total(values), counts, answers), tokens, norm
 
 
 def _share_gradients(world: World, weights: Weights) -> None:
@@ -245,19 +260,22 @@ def _asked(answers: Iterable[Mapping[str, Term]], names: Iterable[str]) -> dict[
     return asked
 
 
-def _sums(values: Mapping[str, float], counts: Mapping[str, int]) -> Sums:
+def _sums(
+    values: Mapping[str, float], counts: Mapping[str, int], answers: Iterable[Mapping[str, Term]]
+) -> Sums:
     rights = {name: f"right.{name}" for name in counts}
     return Sums(
         {name: values.get(f"total.{name}", 0.0) for name in counts},
         counts,
         {name: int(values[key]) for name, key in rights.items() if key in values},
+        {name: t.weight for terms in answers for name, t in terms.items() if t.weight != 1},
     )
 
 
-def _counts(model: nn.Module, micro: Iterable[Batch]) -> dict[str, int]:
+def _counts(model: Counting, micro: Iterable[Batch]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for batch in micro:
-        for name, n in _counting(model).count(batch).items():
+        for name, n in model.count(batch).items():
             counts[name] = counts.get(name, 0) + n
     return counts
 
@@ -306,9 +324,9 @@ def evaluate_on(
     sums = Sums()
     try:
         for batch in batches:
-            counts = _counts(model, [batch])
+            counts = _counts(_counting(model), [batch])
             terms = model(batch.to(device)).terms
-            sums += _sums(_read(_added([terms])), counts)
+            sums += _sums(_read(_added([terms])), counts, [terms])
     finally:
         model.train(training)
     result = {"loss": sums.loss}

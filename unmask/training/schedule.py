@@ -88,6 +88,30 @@ class InverseSquareRoot:
 
 
 @dataclass(frozen=True)
+class SlantedTriangle:
+    """Up in a short line, then down in a long one, from and to a small share of the peak.
+
+    Howard and Ruder 2018, arXiv:1801.06146, section 3.2, equation 3, with the paper's numbers.
+    """
+
+    warmup: Steps = 0.1
+    """The paper's `cut_frac`."""
+    ratio: float = 32.0
+    """How much smaller the lowest rate is than the peak."""
+
+    def __post_init__(self) -> None:
+        _check("warmup", self.warmup)
+        if not self.ratio >= 1:
+            raise ValueError(f"schedule.ratio must be at least 1, got {self.ratio}")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the share of the peak rate at `step` of `steps`."""
+        warmup = count(self.warmup, steps)
+        share = _warm(step, warmup) if step <= warmup else 1 - _done(step, warmup, steps)
+        return (1 + share * (self.ratio - 1)) / self.ratio
+
+
+@dataclass(frozen=True)
 class WSD:
     """Warm-up, the peak rate, a decay of the last steps (Hu et al. 2024, arXiv:2404.06395, 4.2).
 
@@ -115,7 +139,7 @@ class WSD:
         return 1 - (math.sqrt(done) if self.shape == "sqrt" else done)
 
 
-Schedule = Linear | Cosine | InverseSquareRoot | WSD | Constant
+Schedule = Linear | Cosine | InverseSquareRoot | SlantedTriangle | WSD | Constant
 
 
 def count(share: Steps, steps: int) -> int:

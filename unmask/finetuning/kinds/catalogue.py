@@ -5,8 +5,13 @@ from typing import Any
 
 from unmask.config import from_dict, to_dict
 from unmask.finetuning.ask import Ask
+from unmask.finetuning.kinds.answer import ANSWER
+from unmask.finetuning.kinds.choose import CHOOSE
 from unmask.finetuning.kinds.classify import CLASSIFY, PAIRS
+from unmask.finetuning.kinds.cloze import CLOZE
+from unmask.finetuning.kinds.generate import GENERATE
 from unmask.finetuning.kinds.kind import TaskKind
+from unmask.finetuning.kinds.multilabel import MULTILABEL
 from unmask.finetuning.kinds.regress import REGRESS
 from unmask.finetuning.kinds.tag import TAG
 from unmask.finetuning.tasks import Kind, Task
@@ -19,6 +24,11 @@ TASK_KINDS: Mapping[Kind, TaskKind] = {
     "pairs": PAIRS,
     "regress": REGRESS,
     "tag": TAG,
+    "answer": ANSWER,
+    "generate": GENERATE,
+    "cloze": CLOZE,
+    "choose": CHOOSE,
+    "multilabel": MULTILABEL,
 }
 
 

@@ -1,7 +1,7 @@
 """One label for a text, or for a pair of texts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from unmask.finetuning.in_words import InWords, spell
 from unmask.finetuning.kinds.kind import (
     NoOptions,
     as_texts,
+    language_spec,
     one_stack,
     plain_texts,
     texts_of_line,
@@ -22,7 +23,6 @@ from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
-from unmask.published.catalogue import family
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
@@ -73,7 +73,13 @@ class Classify:
         return two
 
     def items(
-        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
     ) -> list[Item]:
         """Read texts and labels. An empty text is a text."""
         texts = reading.texts(table, columns.texts, errors)
@@ -161,8 +167,7 @@ def label_heads(task: Task, card: Published) -> dict[str, HeadSpec]:
         ValueError: the card has neither.
     """
     if in_words(card):
-        spec = card.heads.get(LANGUAGE) or family(card.fields.model_type).heads[LANGUAGE]
-        return {LANGUAGE: replace(spec, term=LABEL)}
+        return {LANGUAGE: replace(language_spec(card), term=LABEL)}
     if card.labels is None:
         raise ValueError(f"{card.name} has no head for labels")
     return {LABEL: replace(card.labels, n_labels=max(len(task.labels), 1))}

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from unmask.finetuning.ask import Ask
+from unmask.finetuning.ask import LANGUAGE, Ask
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec
 from unmask.model.architecture import Architecture
 from unmask.model.names import AnyArchitecture
 from unmask.published.card import Published
+from unmask.published.catalogue import family
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 from unmask.tokens.tokenizer import Tokenizer
@@ -70,9 +72,22 @@ class TaskKind(Protocol):
         ...
 
     def items(
-        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
     ) -> list[Item]:
-        """Read the items of a file; not `known`: nothing is known of the answers.
+        """Read the items of a file.
+
+        Args:
+            table: the file.
+            columns: as `columns` or `texts` found them.
+            errors: what becomes of NULs and lone surrogates.
+            known: read the answers, too.
+            options: those of the task, some of which say how a file is read.
 
         Raises:
             ValueError: a value is not what it should be, with file and line.
@@ -151,14 +166,51 @@ class TaskKind(Protocol):
         ...
 
 
+@runtime_checkable
+class Deciding(Protocol):
+    """A kind of task whose training file decides how the other files are read."""
+
+    def decided(
+        self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options with what the training file decides where nothing was said.
+
+        Raises:
+            ValueError: it leaves that open.
+        """
+        ...
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """A kind of task some of whose options the training items decide where nothing was said."""
+
+    def informed(
+        self, items: Sequence[Item], labels: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options with what the training items decide.
+
+        Raises:
+            ValueError: an option does not fit them.
+        """
+        ...
+
+
 def one_stack(architecture: AnyArchitecture) -> Architecture:
     """Return the architecture of an encoder or a decoder."""
     assert isinstance(architecture, Architecture)
     return architecture
 
 
+def language_spec(card: Published) -> Language:
+    """Return the head that names tokens: the model's own, or its family's."""
+    spec = card.heads.get(LANGUAGE) or family(card.fields.model_type).heads[LANGUAGE]
+    assert isinstance(spec, Language)
+    return spec
+
+
 def as_texts(text: Any, n: int, where: str) -> tuple[str, ...]:
-    """Check a text, or for `n` of 2 a pair.
+    """Check a text, or `n` of them.
 
     Raises:
         ValueError: it is neither.
@@ -166,19 +218,19 @@ def as_texts(text: Any, n: int, where: str) -> tuple[str, ...]:
     read = (text,) if isinstance(text, str) else tuple(text) if _is_list(text) else ()
     fits = isinstance(text, str) if n == 1 else not isinstance(text, str) and len(read) == n
     if not fits or not all(isinstance(t, str) for t in read):
-        wanted = "a text" if n == 1 else "a pair of texts"
+        wanted = {1: "a text", 2: "a pair of texts"}.get(n, f"{n} texts")
         raise ValueError(f"{where} must be {wanted}, got {named(text)}")
     return read
 
 
 def plain_texts(item: Item) -> Any:
-    """Return a text, or a pair."""
+    """Return a text, or several."""
     return item.texts[0] if len(item.texts) == 1 else item.texts
 
 
 def texts_of_line(task: Task, line: str) -> Any:
-    """Read a text, or a pair with a tab between."""
-    return line.split("\t") if len(task.columns.texts) == 2 else line
+    """Read a text, or several with tabs between."""
+    return line.split("\t") if len(task.columns.texts) > 1 else line
 
 
 def as_words(text: Any, where: str) -> tuple[str, ...]:

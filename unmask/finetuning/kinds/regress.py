@@ -1,6 +1,6 @@
 """A number for a text, or for a pair of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -54,7 +54,13 @@ class Regress:
         return two or (reading.find_one(table, reading.ONE_TEXT, "text"),)
 
     def items(
-        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
     ) -> list[Item]:
         """Read texts and numbers."""
         texts = reading.texts(table, columns.texts, errors)

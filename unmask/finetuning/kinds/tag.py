@@ -1,6 +1,6 @@
 """A label for each word of a sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -48,7 +48,13 @@ class Tag:
         return replace(columns, texts=(reading.find_one(table, reading.SENTENCES, "words"),))
 
     def items(
-        self, table: Table, columns: Columns, errors: EncodingErrors, *, known: bool
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
     ) -> list[Item]:
         """Read sentences and their tags. A sentence without words is left out."""
         values = table.column(columns.texts[0])

@@ -1,0 +1,288 @@
+"""Speed of fine-tuning, embedding and filling against transformers, taking turns in one process.
+
+    python benchmarks/finetuning.py [classify] [embed] [fill] [--rounds 4] [--steps 16]
+
+Same shape, same random weights, same texts. Fine-tuning: the Trainer as it comes (dynamic padding),
+the Trainer at its best setting found here, and Unmask, 32 texts a step. Embedding and filling: the
+library's pipelines at 1 and at 32 texts, and Unmask. Parties take turns, so that whatever else the
+machine does hits all of them; the first turn of each is dropped. What is compared are examples a
+second; quote ratios. Memory is measured apart, in a process of its own for each party: the peak
+above what was held before the first step.
+
+Texts: SST-2 from ../shared/data/glue where it is there, else sentences of the bundled novels (say
+which in a report).
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import lzma
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.checkpoints.huggingface import write_folder
+from unmask.finetuning.job import prepare
+from unmask.finetuning.methods import Full, begin_method
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.tune import _start  # what `finetune` runs, a step at a time
+from unmask.published.catalogue import published
+from unmask.serving.pipeline import load
+from unmask.tokens.tokenizer import learn
+from unmask.training import loop, parallel
+from unmask.training.parallel import World
+
+HERE = Path(__file__).parent
+SST = HERE.parent.parent / "shared" / "data" / "glue" / "SST-2" / "train.tsv.xz"
+BATCH = 32
+TEXTS = 2048
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    """Give sentences of natural length, in no order."""
+    if SST.is_file():
+        with lzma.open(SST, "rt", encoding="utf-8") as file:
+            header = next(file).rstrip("\n").split("\t")
+            at = header.index("sentence")
+            found = [line.rstrip("\n").split("\t")[at] for line in file]
+    else:
+        from unmask.demo import bundled
+        from unmask.text.corpus import documents
+        from unmask.text.sentences import sentences
+
+        found = [
+            d.text[a:b] for d in documents(bundled("novels")) for a, b in sentences(d.text)[:200]
+        ]
+    order = np.random.default_rng(0).permutation(len(found))[:TEXTS]
+    return tuple(found[i] for i in order)
+
+
+def model_folder(folder: Path) -> Path:
+    """Write a random BERT of mini shape with a vocabulary of 8,192, as both libraries read it."""
+    home = folder / "model"
+    if not (home / "config.json").is_file():
+        card = published("bert-mini")
+        tokenizer = learn(card.tokenizer, texts())
+        card = card.with_vocabulary(max(tokenizer.size, 8192))
+        write_folder(home, card.build().initialize(0), card, tokenizer)
+    return home
+
+
+def rows(folder: Path) -> Path:
+    """Write the texts with labels that nothing predicts: speed does not depend on them."""
+    path = folder / "rows.tsv"
+    if not path.is_file():
+        labels = np.random.default_rng(1).integers(0, 2, len(texts()))
+        lines = [f"{t}\t{y}" for t, y in zip(texts(), labels, strict=True)]
+        path.write_text("text\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+class OursTuning:
+    """Unmask's fine-tuning, a turn at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        tuning = Tuning(
+            base=str(model_folder(folder)), task="classify", train=str(rows(folder)),
+            dev=str(rows(folder)), batch=BATCH, epochs=1000.0, rate=5e-5, length=128, dropout=0.1,
+        )  # fmt: skip
+        threads = torch.get_num_threads()
+        job = prepare(tuning, None, folder / "none", World(), threads, None)
+        model = job.begun.model(0)
+        begin_method(Full(), model, 0)
+        self.reports = loop.train(_start(job, model, 0))
+
+    def turn(self, steps: int) -> list[float]:
+        parallel.reuse_memory(True)
+        return [next(self.reports).seconds for _ in range(steps + 1)][1:]
+
+
+class TheirTuning:
+    """transformers' Trainer on BertForSequenceClassification."""
+
+    def __init__(self, folder: Path, *, bf16: bool = False, group: bool = False) -> None:
+        import transformers as hf
+
+        hf.logging.set_verbosity_error()
+        home = model_folder(folder)
+        self.tokenizer = hf.AutoTokenizer.from_pretrained(home)
+        self.model = hf.AutoModelForSequenceClassification.from_pretrained(home)
+        self.folder, self.bf16, self.group = folder / "trainer", bf16, group
+        read = self.tokenizer(list(texts()), truncation=True, max_length=128)
+        self.rows = [
+            {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": i % 2}
+            for i, ids in enumerate(read["input_ids"])
+        ]
+
+    def turn(self, steps: int) -> list[float]:
+        import transformers as hf
+
+        parallel.reuse_memory(False)
+        times: list[float] = []
+
+        class Clock(hf.TrainerCallback):
+            def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+                times.append(time.perf_counter())
+
+        arguments = hf.TrainingArguments(
+            output_dir=str(self.folder), max_steps=steps + 1, per_device_train_batch_size=BATCH,
+            use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no",
+            disable_tqdm=True, learning_rate=5e-5, bf16=self.bf16, seed=int(time.time()),
+            **({"train_sampling_strategy": "group_by_length"} if self.group else {}),
+        )  # fmt: skip
+        trainer = hf.Trainer(
+            self.model, arguments, train_dataset=self.rows, callbacks=[Clock()],
+            data_collator=hf.DataCollatorWithPadding(self.tokenizer),
+        )  # fmt: skip
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints a line of totals
+            trainer.train()
+        return [b - a for a, b in pairwise(times)]
+
+
+def masked(n: int) -> list[str]:
+    """Hide a word of each of some texts."""
+    found: list[str] = []
+    for i, text in enumerate(texts()[:n]):
+        words = text.split()[:60]
+        words[i % len(words)] = "[MASK]"
+        found.append(" ".join(words))
+    return found
+
+
+class OursReading:
+    """Unmask's `embed` or `fill`, some texts a turn."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self.pipeline, self.what = load(model_folder(folder)), what
+
+    def turn(self, n: int) -> list[float]:
+        parallel.reuse_memory(True)
+        some = masked(n) if self.what == "fill" else list(texts()[:n])
+        begin = time.perf_counter()
+        _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
+        return [(time.perf_counter() - begin) / n * BATCH]
+
+
+class TheirReading:
+    """transformers' pipelines."""
+
+    def __init__(self, folder: Path, what: str, batch: int) -> None:
+        import transformers as hf
+
+        hf.logging.set_verbosity_error()
+        task = {"embed": "feature-extraction", "fill": "fill-mask"}[what]
+        self.pipe = hf.pipeline(task, model=str(model_folder(folder)), device="cpu")
+        self.what, self.batch = what, batch
+
+    def turn(self, n: int) -> list[float]:
+        parallel.reuse_memory(False)
+        some = masked(n) if self.what == "fill" else list(texts()[:n])
+        begin = time.perf_counter()
+        found = self.pipe(some, batch_size=self.batch)
+        if self.what == "embed":  # the mean over tokens, as ours
+            _ = [np.asarray(one[0], np.float32).mean(0) for one in found]
+        return [(time.perf_counter() - begin) / n * BATCH]
+
+
+PARTIES: dict[str, dict[str, Callable[[Path], Any]]] = {
+    "classify": {
+        "Trainer": TheirTuning,
+        "Trainer, grouped by length": lambda f: TheirTuning(f, group=True),
+        "Trainer, bf16": lambda f: TheirTuning(f, bf16=True),
+        "Trainer, bf16, grouped by length": lambda f: TheirTuning(f, bf16=True, group=True),
+        "Unmask": OursTuning,
+    },
+    "embed": {
+        "pipeline, 1 at a time": lambda f: TheirReading(f, "embed", 1),
+        "pipeline, 32 at a time": lambda f: TheirReading(f, "embed", 32),
+        "Unmask": lambda f: OursReading(f, "embed"),
+    },
+    "fill": {
+        "pipeline, 1 at a time": lambda f: TheirReading(f, "fill", 1),
+        "pipeline, 32 at a time": lambda f: TheirReading(f, "fill", 32),
+        "Unmask": lambda f: OursReading(f, "fill"),
+    },
+}
+
+
+def compare(name: str, folder: Path, rounds: int, amount: int) -> dict[str, float]:
+    """Let the parties take turns; return examples a second of each."""
+    made = {party: make(folder) for party, make in PARTIES[name].items()}
+    seen: dict[str, list[float]] = {party: [] for party in made}
+    for turn in range(rounds + 1):
+        for party, runner in made.items():
+            found = runner.turn(amount)
+            if turn:  # the first round warms up
+                seen[party] += found
+    # Of steps the mean, since steps differ in length; turns of reading are all of the same texts.
+    middle = statistics.mean if name == "classify" else statistics.median
+    return {party: BATCH / middle(times) for party, times in seen.items()}
+
+
+def resident(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+def memory(name: str, party: str, folder: Path) -> int:
+    """Measure the peak of memory above what is held before the first turn, in this process."""
+    runner = PARTIES[name][party](folder)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    runner.turn(8 if name == "classify" else 256)
+    return resident("VmHWM") - before
+
+
+def main() -> None:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    warnings.filterwarnings("ignore")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="*", default=[], choices=[*PARTIES, []])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=16, help="of fine-tuning, a turn")
+    parser.add_argument("--texts", type=int, default=512, help="to embed or fill, a turn")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "unmask-benchmark-finetuning"
+    )
+    parser.add_argument("--measure-memory", nargs=2, metavar=("WHAT", "PARTY"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
+    if options.measure_memory:
+        print(json.dumps({"bytes": memory(*options.measure_memory, options.folder)}))
+        return
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+          f"bfloat16 in hardware: {parallel.native_bfloat16(torch.device('cpu'))}, "
+          f"texts: {'SST-2' if SST.is_file() else 'bundled novels'}")  # fmt: skip
+    for name in options.what or list(PARTIES):
+        amount = options.steps if name == "classify" else options.texts
+        speeds = compare(name, options.folder, options.rounds, amount)
+        print(f"\n{name}\n{'':34} {'examples/s':>10} {'Unmask is':>10} {'peak MB':>9}", flush=True)
+        for party, speed in speeds.items():
+            command = [sys.executable, __file__, "--folder", options.folder,
+                       "--measure-memory", name, party]  # fmt: skip
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            used = json.loads(said.splitlines()[-1])["bytes"] / 2**20
+            print(f"{party:34} {speed:10.1f} {speeds['Unmask'] / speed:9.2f}x {used:9.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Make what unmask-mini-en is trained from: its text, and the weights that it begins with.
+
+    python scripts/mini_en.py text WIKIPEDIA BOOKS OUT
+    python scripts/mini_en.py begin RECIPE TOKENIZER OUT
+
+WIKIPEDIA and BOOKS are folders with train.txt.xz, valid.txt.xz and test.txt.xz: one paragraph a
+line, documents (articles; chapters) parted by blank lines. recipes/unmask-mini-en.toml has the
+commands that follow.
+"""
+
+import argparse
+import lzma
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unmask.checkpoints.huggingface import Opened
+from unmask.model.attention import Attention
+from unmask.published.catalogue import published
+from unmask.serving.folders import save_model
+from unmask.serving.pretrain import card_recipe, changed, network
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.training.recipe import read
+
+KEYBOARD = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "…": "...", "\u00a0": " "}
+)
+"""Labelled data mostly have these. Every fifth document is left as it is, so that typographic
+quotes and dashes have vectors, too."""
+LEAST = {"wikipedia": 8, "books": 3}
+"""Words of a line that is kept: headings are not."""
+
+LAYERS = 2
+"""The first ones, in which two heads begin by looking at a neighbor."""
+SLOWEST, FASTEST = 0.02, 0.9 * math.pi
+"""Of the sinusoids, in radians a place: the slowest as a share of the fastest."""
+LOUDNESS = 0.1
+"""Of the sinusoids, where all other weights have a standard deviation of 0.05."""
+
+
+def write_text(wikipedia: Path, books: Path, out: Path) -> None:
+    """Write OUT/{train,valid,test}-{wikipedia,books}.txt."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, folder in (("wikipedia", wikipedia), ("books", books)):
+        for split in ("train", "valid", "test"):
+            found = documents(folder / f"{split}.txt.xz", LEAST[name])
+            with (out / f"{split}-{name}.txt").open("w", encoding="utf-8") as file:
+                for i, paragraphs in enumerate(found):
+                    text = "\n".join(paragraphs)
+                    file.write((text if i % 5 == 4 else text.translate(KEYBOARD)) + "\n\n")
+
+
+def documents(path: Path, least: int) -> Iterator[list[str]]:
+    """Give the documents of a file, as lists of their paragraphs."""
+    kept: list[str] = []
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            words = line.split()
+            if len(words) >= least:
+                kept.append(" ".join(words))
+            if not words and kept:
+                yield kept
+                kept = []
+    if kept:
+        yield kept
+
+
+def write_begin(recipe_file: str, tokenizer_folder: Path, out: Path) -> None:
+    """Write random weights in which two heads of the first layers look left and right."""
+    recipe = read(recipe_file, base=card_recipe)
+    card = changed(published(recipe.model), recipe)
+    tokenizer = Tokenizer.load(tokenizer_folder)
+    model = network(card, recipe, tokenizer)
+    turns = look_around(model.backbone.position.table.weight.data)
+    for layer in model.backbone.layers[:LAYERS]:
+        look_beside(layer.attention, turns)
+    card = replace(card, architecture=model.architecture)
+    save_model(
+        Opened(card=card, model=model, tokenizer=tokenizer, labels=(), missing=(), extra=()), out
+    )
+
+
+def look_around(table: torch.Tensor, width: int = 64) -> torch.Tensor:
+    """Make the first `width` numbers of each position sinusoids; return radians a place of each."""
+    share = torch.arange(width // 2) / (width // 2 - 1)
+    turns = FASTEST * SLOWEST**share
+    angle = torch.arange(len(table))[:, None] * turns
+    table[:, 0:width:2] = LOUDNESS * angle.sin()
+    table[:, 1:width:2] = LOUDNESS * angle.cos()
+    return turns
+
+
+def look_beside(attention: Attention, turns: torch.Tensor) -> None:
+    """Let head 0 begin by looking at the place before, head 1 at the one after.
+
+    Their keys are the sinusoids, their queries the sinusoids turned by one place.
+    """
+    for head, step in enumerate((-1, 1)):
+        rows = slice(head * attention.d_head, (head + 1) * attention.d_head)
+        for weight in (attention.q.weight.data, attention.k.weight.data):
+            weight[rows] = 0
+        own = attention.q.weight.data[rows]
+        for i, turn in enumerate(turns.tolist()):
+            cos, sin = math.cos(turn * step), math.sin(turn * step)
+            own[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[cos, sin], [-sin, cos]])
+        attention.k.weight.data[rows, : attention.d_head] = torch.eye(attention.d_head)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    what = parser.add_subparsers(dest="what", required=True)
+    text = what.add_parser("text")
+    begin = what.add_parser("begin")
+    for name in ("wikipedia", "books", "out"):
+        text.add_argument(name, type=Path)
+    begin.add_argument("recipe")
+    begin.add_argument("tokenizer", type=Path)
+    begin.add_argument("out", type=Path)
+    given = parser.parse_args()
+    if given.what == "text":
+        write_text(given.wikipedia, given.books, given.out)
+    else:
+        write_begin(given.recipe, given.tokenizer, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Tiny models of three kinds whose every number matters, batches for them, and a short training."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.lora import LoRA
+from unmask.adapters.scale import IA3
+from unmask.batch import Batch, Example
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.heads.model import HeadSpec, Model
+from unmask.hiding.collate import pad
+from unmask.model.architecture import PRE, Architecture
+from unmask.model.initialize import Normal
+from unmask.model.positions import Learned
+from unmask.published.t5 import ENCODER, both
+from unmask.tokens.vocabulary import Special
+from unmask.training import loop
+from unmask.training.recipe import Recipe
+from unmask.training.schedule import Linear
+
+V, D, INNER, N = 30, 16, 24, 2
+SPECIAL = Special(size=V, pad=0, start=2, end=3)
+BERT = Architecture(
+    vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, n_segments=2,
+    position=Learned(24), norm_embedding=True, initialize=Normal(0.3), dropout=0.1,
+)  # fmt: skip
+GPT = replace(BERT, n_segments=0, norm_embedding=False, norm_at=PRE, norm_final=True, causal=True)
+T5 = both(
+    replace(ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
+)
+MODELS = {"bert": BERT, "gpt2": GPT, "t5": T5}
+FAMILIES = tuple(MODELS)
+IDENTITIES = {
+    "lora": LoRA(rank=3, alpha=6.0),
+    "lora, everywhere": LoRA(rank=2, alpha=8.0, where=("all",)),
+    "houlsby": Houlsby(width=5),
+    "houlsby, without norms": Houlsby(width=5, norms=False),
+    "pfeiffer": Pfeiffer(width=5),
+    "adamix": AdaMix(width=5, experts=3),
+    "adamix, shared down": AdaMix(width=5, experts=3, shared="down"),
+    "adamix, nothing shared": AdaMix(width=5, experts=2, shared=None),
+    "ia3": IA3(),
+}
+"""Adapters that change nothing before they have learned."""
+
+
+def model(family: str, seed: int = 0, n_labels: int = 3) -> Model:
+    """Build a model in which norms and biases are not at rest either."""
+    pool = "last" if family == "gpt2" else "first"
+    heads: dict[str, HeadSpec] = {"label": Labels(n_labels=n_labels, pool=pool)}
+    if family != "bert":
+        heads["language"] = Language()
+    made = Model(MODELS[family], heads).initialize(seed)
+    stir(made, 0.05, seed)
+    return made.eval()
+
+
+@torch.no_grad()
+def stir(module: torch.nn.Module, std: float = 0.3, seed: int = 1) -> None:
+    """Move every weight, as if it had learned."""
+    dice = torch.Generator().manual_seed(seed)
+    for weight in module.parameters():
+        weight += std * torch.randn(weight.shape, generator=dice)
+
+
+def batch(family: str, lengths: tuple[int, ...] = (7, 4, 7, 5), seed: int = 0) -> Batch:
+    """Lay random texts of these lengths into a padded batch, each with a label."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for n in lengths:
+        ids = rng.integers(5, V, n + 1)
+        source = rng.integers(5, V, n) if family == "t5" else None
+        targets = np.full(n, -100) if family == "bert" else ids[1:]
+        label = int(rng.integers(3))
+        rank = None if family == "bert" else np.arange(n)
+        examples.append(
+            Example(inputs=ids[:-1], targets=targets, rank=rank, source=source, label=label)
+        )
+    made = pad(examples, SPECIAL)
+    return replace(made, targets=None, asked=None) if family == "bert" else made
+
+
+def hidden(of: Model, asked: Batch) -> Tensor:
+    with torch.no_grad():
+        return of.hidden(asked)
+
+
+def real(asked: Batch, row: int) -> int:
+    """Count the tokens of a row that are not padding."""
+    return asked.inputs.shape[1] if asked.last is None else int(asked.last[row]) + 1
+
+
+def state(of: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in of.state_dict().items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.Run:
+    """Begin a run of `steps` steps of two micro-batches."""
+
+    def batches(cursor: Any) -> Iterator[tuple[list[Batch], Any]]:
+        step = cursor or 0
+        while True:
+            step += 1
+            yield [batch(family, seed=step), batch(family, (6, 3), seed=step + 100)], step
+
+    forward = changes.pop("forward", None)
+    recipe = Recipe(model="tiny", steps=steps, rate=0.05, schedule=Linear(warmup=0), **changes)
+    return loop.start(recipe, of, batches, forward=forward)
+
+
+def train(run: loop.Run) -> list[Any]:
+    reports = list(loop.train(run))
+    loop.finish(run)
+    return reports

@@ -1,0 +1,370 @@
+"""Attaching, choosing, merging and removing adapters, in models of every kind."""
+
+import copy
+
+import adapted
+import pytest
+import torch
+from adapted import FAMILIES, IDENTITIES, batch, hidden, model, real, same, state, stir
+
+from unmask.adapters.attach import (
+    AdapterModule,
+    attach,
+    detach,
+    find,
+    freeze,
+    linears,
+    merge,
+    unmerge,
+    use,
+)
+from unmask.adapters.bottleneck import Houlsby, Pfeiffer
+from unmask.adapters.lora import LoRA
+from unmask.adapters.mix import Mix
+from unmask.adapters.scale import IA3
+from unmask.generation.decode import Decoding, generate
+from unmask.heads.model import Model
+from unmask.training import loop
+
+SPECS = IDENTITIES | {"mix": Mix()}
+MERGEABLE = {
+    "lora": LoRA(rank=3),
+    "lora, everywhere": LoRA(rank=2, where=("all",)),
+    "ia3": IA3(),
+    "ia3, other places": IA3(where=("q", "up"), inputs=("o",)),
+}
+over_families = pytest.mark.parametrize("family", FAMILIES)
+over_specs = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+
+
+@over_families
+@pytest.mark.parametrize("spec", IDENTITIES.values(), ids=IDENTITIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_fresh_adapter_changes_nothing_bit_for_bit(family, spec, dtype) -> None:
+    m, b = model(family).to(dtype), batch(family)
+    before = hidden(m, b)
+    module = attach(m, spec)
+    assert isinstance(module, AdapterModule)
+    assert {p.dtype for p in module.parameters()} == {dtype}
+    assert torch.equal(hidden(m, b), before)
+
+
+@over_families
+@over_specs
+def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
+    m, b = model(family), batch(family)
+    before, weights = hidden(m, b), state(m)
+    stir(attach(m, spec))
+    assert not torch.equal(hidden(m, b), before)
+    detach(m, "default")
+    assert torch.equal(hidden(m, b), before)
+    assert same(state(m), weights)
+    assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
+
+
+@over_families
+@over_specs
+def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec) -> None:
+    m = model(family)
+    weights, count, names = m.weights(), m.parameter_count(), set(state(m))
+    module = attach(m, spec, "mine")
+    assert same(m.weights(), weights)
+    assert m.parameter_count() == count
+    added = {name for name, _ in module.named_parameters()}
+    assert set(state(m)) - names == {f"adapters.mine.{name}" for name in added}
+    stir(module)
+    learned = state(module)
+    m.initialize(3)
+    assert same(state(module), learned)
+    assert same(m.weights(), Model(m.architecture, m.specs).initialize(3).weights())
+
+
+@over_specs
+def test_an_adapter_is_drawn_from_its_seed_alone(spec) -> None:
+    states = []
+    for seed, noise in ((0, 1), (0, 2), (1, 1)):
+        m = model("t5")
+        torch.manual_seed(noise)
+        after = torch.get_rng_state()
+        states.append(state(attach(m, spec, seed=seed)))
+        assert torch.equal(torch.get_rng_state(), after)
+    assert same(states[0], states[1])
+    if not isinstance(spec, IA3 | Mix):
+        assert not same(states[0], states[2])
+
+
+@over_specs
+@pytest.mark.parametrize(
+    ("family", "precision"),
+    [("bert", "float32"), ("gpt2", "bfloat16"), ("t5", "float32"), ("t5", "bfloat16")],
+)
+def test_training_moves_the_adapter_and_the_heads_alone(family, spec, precision) -> None:
+    m = model(family)
+    backbone = state(m.backbone)
+    module = attach(m, spec)
+    adapter, heads = state(module), state(m.heads)
+    freeze(m)
+    reports = adapted.train(adapted.start(m, family, 3, precision=precision))
+    assert not any(report.skipped_now for report in reports)
+    assert same(state(m.backbone), backbone)
+    moved = {name for name, x in state(module).items() if not torch.equal(x, adapter[name])}
+    # of the experts of AdaMix, perhaps not each was drawn
+    assert {mapped(name) for name in moved} == {mapped(name) for name in adapter}
+    assert not same(state(m.heads), heads)
+    assert all(x.isfinite().all() for x in state(module).values())
+
+
+def mapped(name: str) -> str:
+    return name.split(".each.")[0]
+
+
+@over_families
+def test_what_is_frozen_is_the_backbone(family) -> None:
+    m = model(family)
+    attach(m, LoRA())
+    assert all(p.requires_grad for p in m.parameters())
+    freeze(m)
+    trained = {n.split(".")[0] for n, p in m.named_parameters() if p.requires_grad}
+    assert trained == {"adapters", "heads"}
+    assert not any(p.requires_grad for p in m.backbone.parameters())
+
+
+@over_families
+@over_specs
+def test_of_several_adapters_one_is_chosen(family, spec) -> None:
+    m, b = model(family), batch(family)
+    base = hidden(m, b)
+    stir(attach(m, spec, "a"), seed=1)
+    only_a = hidden(m, b)
+    stir(attach(m, Pfeiffer(width=4), "b"), seed=2)
+    assert torch.equal(hidden(m, b), base)  # none, until one is chosen
+    with use(m, "a"):
+        assert torch.equal(hidden(m, b), only_a)
+        with use(m, "b"):
+            assert not torch.equal(hidden(m, b), only_a)
+            with use(m, None):
+                assert torch.equal(hidden(m, b), base)
+        assert torch.equal(hidden(m, b), only_a)
+    assert torch.equal(hidden(m, b), base)
+    detach(m, "b")
+    assert torch.equal(hidden(m, b), only_a)  # the only one again
+
+
+@over_families
+@over_specs
+def test_rows_with_different_adapters_equal_each_row_alone(family, spec) -> None:
+    m = model(family)
+    b = batch(family)
+    stir(attach(m, spec, "a"), seed=1)
+    stir(attach(m, LoRA(rank=2, where=("v", "down")), "b"), seed=2)
+    stir(attach(m, Houlsby(width=3), "c"), seed=3)
+    rows = ("c", "a", None, "b")
+    with use(m, rows):
+        mixed = hidden(m, b)
+    for row, name in enumerate(rows):
+        with use(m, name):
+            alone = hidden(m, batch_row(family, row))
+        n = real(b, row)
+        torch.testing.assert_close(mixed[row, :n], alone[0, :n], rtol=1e-4, atol=1e-5)
+    with use(m, "a"):
+        everywhere = hidden(m, b)
+    with use(m, ["a"] * 4):
+        assert torch.equal(hidden(m, b), everywhere)
+    with use(m, ("a", "a", "a", None)):
+        torch.testing.assert_close(hidden(m, b)[:3], everywhere[:3], rtol=1e-4, atol=1e-5)
+
+
+def batch_row(family: str, row: int):
+    """The row alone, without its padding."""
+    b = batch(family)
+    n = real(b, row)
+    source = b.source
+    if source is not None:
+        source = source[row : row + 1, :n]
+    cut = batch(family, (n,))
+    return type(b)(
+        inputs=b.inputs[row : row + 1, :n],
+        visibility=cut.visibility,
+        source=source,
+        source_visibility=cut.source_visibility,
+    )
+
+
+@over_families
+def test_a_gradient_reaches_each_adapter_from_its_own_rows_only(family) -> None:
+    m, b = model(family), batch(family)
+    parts = {name: attach(m, LoRA(), name, seed=i) for i, name in enumerate("ab")}
+    for part in parts.values():
+        stir(part)
+    with use(m, ("a", "b", None, "a")):
+        m.hidden(b)[2].sum().backward()  # the row without an adapter
+        assert all(p.grad is None or not p.grad.any() for p in m.adapters.parameters())
+        m.hidden(b)[1].square().sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in parts["a"].parameters())
+    assert any(p.grad is not None and p.grad.any() for p in parts["b"].parameters())
+
+
+@over_families
+@pytest.mark.parametrize("spec", MERGEABLE.values(), ids=MERGEABLE)
+def test_merged_equals_unmerged_and_back_bit_for_bit(family, spec) -> None:
+    m, b = model(family), batch(family)
+    before = m.weights()
+    before = {name: x.clone() for name, x in before.items()}
+    base = hidden(m, b)
+    stir(attach(m, spec), 0.1)
+    beside = hidden(m, b)
+    merge(m, "default")
+    assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
+    within = hidden(m, b)
+    assert not torch.equal(within, base)
+    assert float((within - beside).norm() / beside.norm()) < 1e-5
+    unmerge(m, "default")
+    assert same(m.weights(), before)
+    assert torch.equal(hidden(m, b), beside)
+    merge(m, "default")
+    detach(m, "default")
+    assert same(m.weights(), before)
+    assert torch.equal(hidden(m, b), base)
+
+
+def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
+    m = model("bert")
+    attach(m, LoRA(), "a")
+    attach(m, Houlsby(), "b")
+    with pytest.raises(ValueError, match=r"HoulsbyModule.*LoRA and IA3 can"):
+        merge(m, "b")
+    with pytest.raises(ValueError, match="'a' is not merged"):
+        unmerge(m, "a")
+    merge(m, "a")
+    for act in (
+        lambda: merge(m, "a"),
+        lambda: merge(m, "b"),
+        lambda: attach(m, LoRA(), "c"),
+        lambda: freeze(m),
+        lambda: use(m, None).__enter__(),
+    ):
+        with pytest.raises(ValueError, match="'a' is merged into the weights: unmerge it to"):
+            act()
+
+
+@over_specs
+def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
+    prompts = [[5, 9, 7], [8, 6]]
+    for family in ("gpt2", "t5"):
+        m = model(family)
+        stir(attach(m, spec), 0.2)
+        said = generate(m, prompts, adapted.SPECIAL, Decoding(new_tokens=4))
+        assert any(said)
+        with torch.no_grad():
+            for prompt, new in zip(prompts, said, strict=True):
+                start = [adapted.SPECIAL.start] if family == "t5" else list(prompt)
+                for i, token in enumerate(new):
+                    read = torch.tensor([start + new[:i]])
+                    source = torch.tensor([prompt]) if family == "t5" else None
+                    one = batch(family, (read.shape[1],))
+                    whole = type(one)(inputs=read, visibility=one.visibility, source=source)
+                    scores = m.language.scores(m.hidden(whole)[:, -1])[0]
+                    assert int(scores.argmax()) == token
+
+
+def test_a_copy_of_a_model_has_adapters_of_its_own() -> None:
+    m, b = model("bert"), batch("bert")
+    stir(attach(m, LoRA()))
+    other = copy.deepcopy(m)
+    before = hidden(m, b)
+    assert torch.equal(hidden(other, b), before)
+    stir(other.adapters, seed=9)
+    assert torch.equal(hidden(m, b), before)
+    assert not torch.equal(hidden(other, b), before)
+    detach(other, "default")
+    assert torch.equal(hidden(other, b), hidden_without(m, b))
+    assert torch.equal(hidden(m, b), before)
+
+
+def hidden_without(m: Model, b) -> torch.Tensor:
+    with use(m, None):
+        return hidden(m, b)
+
+
+def test_a_patterns_words_match_the_end_of_a_name() -> None:
+    m = model("t5")
+    both = {f"backbone.{s}.layers.{i}" for s in ("encoder", "decoder") for i in range(2)}
+    assert set(linears(m, ("attention.q",))) == {f"{x}.attention.q" for x in both}
+    crossed = {f"backbone.decoder.layers.{i}.cross.v" for i in range(2)}
+    assert set(linears(m, ("v",))) == {f"{x}.attention.v" for x in both} | crossed
+    assert set(linears(m, ("decoder.layers.1.*.[kv]",))) == {
+        f"backbone.decoder.layers.1.{part}.{x}" for part in ("attention", "cross") for x in "kv"
+    }
+    assert len(linears(m, ("all",))) == 2 * 6 + 2 * 10
+    assert linears(m, ("q", "attention.q")) == linears(m, ("q",))
+    assert linears(m, ()) == {}
+
+
+@pytest.mark.parametrize("pattern", ["tention.q", "querry", "attention", "*.*.*.*.*.*.*.q", ""])
+def test_a_pattern_that_matches_nothing_says_what_there_is(pattern) -> None:
+    m = model("bert")
+    with pytest.raises(ValueError, match=r"matches no linear map \(there are attention.k, att"):
+        attach(m, LoRA(where=("q", pattern)))
+    assert not m.adapters
+
+
+def test_mistakes_are_told_in_one_line() -> None:
+    m, b = model("bert"), batch("bert")
+    attach(m, LoRA(), "a")
+    with pytest.raises(ValueError, match="has an adapter 'a' already"):
+        attach(m, LoRA(), "a")
+    for name in ("", "a.b", "pop", "training"):
+        with pytest.raises(ValueError, match="cannot be the name of an adapter"):
+            attach(m, LoRA(), name)
+    for act in (find, detach, merge, unmerge):
+        with pytest.raises(ValueError, match=r"no adapter 'b' \(attached: a\)"):
+            act(m, "b")
+    for which in ("b", ["a", "b"]):
+        with pytest.raises(ValueError, match="no adapter 'b'"), use(m, which):
+            pass
+    with (
+        pytest.raises(ValueError, match="chosen for 2 rows, but the batch has 4"),
+        use(m, ["a", None]),
+    ):
+        hidden(m, b)
+    stir(m.adapters)
+    with use(m, "a"):
+        chosen = hidden(m, b)
+    assert torch.equal(hidden(m, b), chosen)  # the mistakes left the only adapter as it was
+
+
+def test_after_an_error_in_use_the_choice_before_is_back() -> None:
+    m, b = model("t5"), batch("t5")
+    for i, name in enumerate("ab"):
+        stir(attach(m, LoRA(), name), seed=i)
+    with use(m, "b"):
+        before = hidden(m, b)
+        with pytest.raises(KeyError, match="lost"), use(m, ["a", None, None, "b"]):
+            raise KeyError("lost")
+        assert torch.equal(hidden(m, b), before)
+        with pytest.raises(ValueError, match="no adapter"), use(m, "c"):
+            pass
+        assert torch.equal(hidden(m, b), before)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
+    def begin() -> tuple[Model, loop.Run]:
+        m = model("bert")
+        attach(m, IDENTITIES["adamix, nothing shared"])
+        freeze(m)
+        return m, adapted.start(m, "bert", 6, precision=precision)
+
+    whole, run = begin()
+    adapted.train(run)
+    _, run = begin()
+    for report in loop.train(run):
+        if report.step == 3:
+            loop.save(run, tmp_path)
+            break
+    resumed, run = begin()
+    found, _ = loop.newest(tmp_path, run.world)
+    assert found is not None
+    loop.restore(run, found)
+    adapted.train(run)
+    assert same(state(resumed), state(whole))

@@ -1,0 +1,228 @@
+"""Houlsby, Pfeiffer and AdaMix against blocks computed by hand."""
+
+import copy
+from itertools import product
+from typing import cast
+
+import pytest
+import torch
+from adapted import FAMILIES, D, N, batch, hidden, model, same, state, stir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.adapters.attach import attach, use
+from unmask.adapters.bottleneck import (
+    AdaMix,
+    Bottleneck,
+    Experts,
+    Houlsby,
+    Pfeiffer,
+)
+from unmask.config import from_dict, to_dict
+from unmask.model.attention import Sight
+from unmask.model.transformer import Block, Norms
+
+over_families = pytest.mark.parametrize("family", FAMILIES)
+SPECS = [Houlsby, Pfeiffer, AdaMix]
+
+
+def by_hand(part: nn.Module, x: Tensor, activation) -> Tensor:
+    p = dict(part.named_parameters())
+    down, up = "down.each.0", "up.each.0"
+    inner = activation(F.linear(x, p[f"{down}.weight"], p[f"{down}.bias"]))
+    return F.linear(inner, p[f"{up}.weight"], p[f"{up}.bias"])
+
+
+def bottleneck(module: nn.Module, name: str) -> Bottleneck:
+    return cast(Bottleneck, module.get_submodule(name))
+
+
+def sublayers(m, x: Tensor) -> list[tuple[str, Norms, Tensor]]:
+    """A function for each sublayer of the last block of the last stack, without hooks."""
+    name, block = [(n, b) for n, b in m.named_modules() if isinstance(b, Block)][-1]
+    memory = torch.randn(2, 4, D, generator=torch.Generator().manual_seed(5))
+    found = [
+        ("attention", block.attention_norm, lambda y: block.attention(y, y, None, Sight())),
+        ("feed_forward", block.feed_forward_norm, block.feed_forward),
+    ]
+    if block.cross is not None:
+        cross = block.cross
+        found.insert(
+            1, ("cross", block.cross_norm, lambda y: cross(y, memory, None, Sight(), None))
+        )
+    return [(f"{name}.{sublayer}", norms, f) for sublayer, norms, f in found]
+
+
+@over_families
+def test_houlsby_adds_to_what_each_sublayer_returns(family) -> None:
+    m = model(family)
+    module = attach(m, Houlsby(width=5, norms=False))
+    stir(module)
+    x = torch.randn(2, 6, D)
+    names = []
+    for name, norms, f in sublayers(m, x):
+        names.append(name)
+        with use(m, None):
+            y = norms.out(f(norms.into(x)))
+            expected = norms.after(x + y + by_hand(bottleneck(module, name), y, F.gelu))
+        torch.testing.assert_close(norms(x, f), expected)
+    assert len([n for n, b in module.named_modules() if isinstance(b, Bottleneck)]) == {
+        "bert": 2 * N, "gpt2": 2 * N, "t5": 5 * N,
+    }[family]  # fmt: skip
+    assert set(names) <= {n for n, b in module.named_modules() if isinstance(b, Bottleneck)}
+
+
+@over_families
+def test_pfeiffer_reads_what_leaves_the_layer_and_adds_to_its_feed_forward(family) -> None:
+    m = model(family)
+    module = attach(m, Pfeiffer(width=5))
+    stir(module)
+    x = torch.randn(2, 6, D)
+    for name, norms, f in sublayers(m, x):
+        with use(m, None):
+            y = norms.out(f(norms.into(x)))
+            expected = norms.after(x + y)
+            if name.endswith("feed_forward"):
+                expected = norms.after(x + y + by_hand(bottleneck(module, name), expected, F.relu))
+        torch.testing.assert_close(norms(x, f), expected)
+
+
+@over_families
+def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
+    m, b = model(family), batch(family)
+    module = attach(m, Houlsby(width=5))
+    changed = copy.deepcopy(m)
+    norms = {n: x for n, x in module.named_modules() if isinstance(x, nn.LayerNorm | nn.RMSNorm)}
+    per_layer, others = {"bert": (2, 1), "gpt2": (2, 1), "t5": (5, 2)}[family]
+    assert len(norms) == per_layer * N + others
+    for norm in norms.values():
+        stir(norm, seed=len(norms))
+    with use(changed, None):
+        for name, norm in norms.items():
+            changed.get_submodule(name).load_state_dict(norm.state_dict())
+        torch.testing.assert_close(hidden(m, b), hidden(changed, b))
+
+
+def test_a_second_adapters_norms_are_copies_without_the_firsts_hooks() -> None:
+    m = model("bert")
+    attach(m, Houlsby(), "a")
+    module = attach(m, Houlsby(), "b")
+    assert not any(x._forward_hooks for x in module.modules())
+    assert {n.split(".")[0] for n, _ in module.named_parameters()} == {"backbone"}
+
+
+@over_families
+@pytest.mark.parametrize("shared", ["up", "down", None])
+def test_adamix_infers_with_the_mean_of_its_experts(family, shared) -> None:
+    m, b = model(family), batch(family)
+    module = attach(m, AdaMix(width=5, experts=3, shared=shared), "experts")
+    stir(module)
+    single = attach(m, AdaMix(width=5, experts=1), "single")
+    for name, part in single.named_modules():
+        if isinstance(part, Experts):
+            each = cast(Experts, module.get_submodule(name)).each
+            assert len(each) == (1 if name.endswith(f".{shared}") else 3)
+            with torch.no_grad():
+                for key in ("weight", "bias"):
+                    total = torch.zeros_like(part.each[0].get_parameter(key))
+                    for expert in each:
+                        total += expert.get_parameter(key)
+                    part.each[0].get_parameter(key).copy_(total / len(each))
+    with use(m, "experts"):
+        mixed = hidden(m, b)
+    with use(m, "single"):
+        torch.testing.assert_close(mixed, hidden(m, b))
+
+
+def test_adamix_draws_each_expert_for_down_and_up_apart_in_training() -> None:
+    m = model("bert")
+    module = attach(m, AdaMix(width=5, experts=3, shared=None))
+    stir(module)
+    part = bottleneck(module, "backbone.layers.0.feed_forward").train()
+    x = torch.randn(2, 4, D)
+    possible = [
+        up(F.gelu(down(x))) for down, up in product(part.down.each, part.up.each)
+    ]  # fmt: skip
+    torch.manual_seed(0)
+    drawn = [part(x) for _ in range(300)]
+    which = [next(i for i, y in enumerate(possible) if torch.equal(z, y)) for z in drawn]
+    counts = torch.bincount(torch.tensor(which), minlength=9)
+    assert counts.min() > 300 / 9 / 2
+    assert counts.max() < 300 / 9 * 2
+    torch.manual_seed(0)
+    assert all(torch.equal(part(x), y) for y in drawn[:10])
+
+
+def test_adamix_adds_behind_the_feed_forward_alone() -> None:
+    m = model("gpt2")
+    module = attach(m, AdaMix(width=5, experts=1))
+    stir(module)
+    x = torch.randn(2, 6, D)
+    for name, norms, f in sublayers(m, x):
+        with use(m, None):
+            y = f(norms.into(x))
+            if name.endswith("feed_forward"):
+                y = y + by_hand(bottleneck(module, name), y, F.gelu)
+        torch.testing.assert_close(norms(x, f), norms.after(x + y))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    family=st.sampled_from(FAMILIES),
+    width=st.integers(1, 20),
+    experts=st.integers(1, 5),
+    shared=st.sampled_from(["up", "down", None]),
+)
+def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shared) -> None:
+    def count(spec) -> int:
+        return sum(p.numel() for p in attach(m, spec, str(spec.__class__.__name__)).parameters())
+
+    m = model(family)
+    sublayers, layers = (5 * N, 2 * N) if family == "t5" else (2 * N, N)
+    down, up = (D + 1) * width, (width + 1) * D
+    assert count(Houlsby(width=width, norms=False)) == sublayers * (down + up)
+    assert count(Pfeiffer(width=width)) == layers * (down + up)
+    n_down, n_up = (1 if shared == x else experts for x in ("down", "up"))
+    expected = layers * (n_down * down + n_up * up)
+    assert count(AdaMix(width=width, experts=experts, shared=shared)) == expected
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_down_begins_near_zero_and_up_at_zero(spec) -> None:
+    module = attach(model("bert"), spec(width=64))
+    for name, weight in module.named_parameters():
+        if ".down." in name and name.endswith("weight"):
+            assert 0.008 < weight.std() < 0.01  # 0.0088: cut at two standard deviations
+            assert weight.abs().max() <= 0.02
+        elif ".down." in name or ".up." in name:
+            assert not weight.any()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_width_is_a_sixteenth_and_at_least_eight(spec) -> None:
+    module = attach(model("bert"), spec())
+    assert bottleneck(module, "backbone.layers.0.feed_forward").down.each[0].out_features == 8
+    part = Bottleneck(768, None, "relu", downs=1, ups=1)
+    assert part.down.each[0].out_features == 48
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_it_is_plain_data_and_back_and_checked(spec) -> None:
+    assert from_dict(spec, to_dict(spec(width=3))) == spec(width=3)
+    with pytest.raises(ValueError, match="width must be at least 1, got 0"):
+        spec(width=0)
+
+
+def test_adamix_checks_its_values() -> None:
+    with pytest.raises(ValueError, match="experts must be at least 1, got 0"):
+        AdaMix(experts=0)
+    with pytest.raises(ValueError, match="consistency must be at least 0"):
+        AdaMix(consistency=-1.0)
+    m = model("bert")
+    before = state(m)
+    stir(attach(m, AdaMix()))
+    with use(m, None):
+        pass
+    assert same({k: v for k, v in state(m).items() if k in before}, before)

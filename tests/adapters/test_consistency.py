@@ -1,0 +1,167 @@
+"""Two readings of a batch: their mean loss, how far they differ, and training by both."""
+
+from dataclasses import replace
+
+import adapted
+import pytest
+import torch
+from adapted import FAMILIES, batch, model, same, state, stir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from unmask.adapters.attach import attach, freeze
+from unmask.adapters.bottleneck import AdaMix
+from unmask.adapters.consistency import Consistent, difference
+from unmask.batch import IGNORE
+from unmask.heads.labels import TokenLabels
+from unmask.heads.language import Language
+from unmask.heads.model import Model
+from unmask.model.parts import Dropout
+from unmask.training import loop
+
+over_families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def mixed(m: Model) -> Model:
+    stir(attach(m, AdaMix(width=5, experts=3)))
+    return m.train()
+
+
+@over_families
+def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> None:
+    m, b = mixed(model(family)), batch(family)
+    torch.manual_seed(4)
+    first, second = m(b, scores=True), m(b, scores=True)
+    assert not torch.allclose(first.scores["label"], second.scores["label"])
+    torch.manual_seed(4)
+    terms = Consistent(m, 0.5)(b).terms
+    assert set(terms) == {*first.terms, "label_consistency"}
+    for name, term in first.terms.items():
+        mean = (term.total + second.terms[name].total) / 2
+        torch.testing.assert_close(terms[name].total, mean)
+        assert terms[name].count == term.count
+        assert terms[name].right == term.right
+    p, q = (x.scores["label"].log_softmax(-1) for x in (first, second))
+    divergences = F.kl_div(p, q, reduction="sum", log_target=True) + F.kl_div(
+        q, p, reduction="sum", log_target=True
+    )
+    term = terms["label_consistency"]
+    torch.testing.assert_close(term.total, divergences / 2)
+    assert term.weight == 0.5
+    assert term.count == len(b.inputs)
+
+
+@over_families
+def test_places_are_counted_before_as_they_are_asked(family) -> None:
+    m, b = mixed(model(family)), batch(family)
+    both = Consistent(m)
+    for asked in (b, replace(b, labels=None)):
+        terms = both(asked).terms
+        assert both.count(asked) == {name: term.count for name, term in terms.items()}
+    assert not any("consistency" in name for name in terms)
+
+
+def test_outside_training_a_batch_is_read_once() -> None:
+    m, b = mixed(model("bert")).eval(), batch("bert")
+    both = Consistent(m)
+    assert both.count(b) == m.count(b)
+    assert set(both(b).terms) == {"label"}
+    assert torch.equal(both(b).terms["label"].total, m(b).terms["label"].total)
+
+
+def test_numbers_differ_by_their_squared_difference() -> None:
+    m = mixed(model("bert", n_labels=1))
+    b = batch("bert")
+    assert b.labels is not None
+    b = replace(b, labels=b.labels.float())
+    torch.manual_seed(4)
+    first, second = (m(b, scores=True).scores["label"] for _ in range(2))
+    torch.manual_seed(4)
+    term = Consistent(m)(b).terms["label_consistency"]
+    torch.testing.assert_close(term.total, (first - second).square().sum())
+
+
+def test_tokens_without_a_label_are_not_compared() -> None:
+    m = Model(adapted.BERT, {"tag": TokenLabels(n_labels=4)}).initialize(1)
+    mixed(m)
+    b = batch("bert")
+    labels = torch.randint(4, b.inputs.shape)
+    labels[:, ::2] = IGNORE
+    b = replace(b, labels=labels)
+    torch.manual_seed(4)
+    first, second = (m(b, scores=True).scores["token_label"] for _ in range(2))
+    torch.manual_seed(4)
+    term = Consistent(m)(b).terms["token_label_consistency"]
+    expected = sum(
+        difference(first[i, j], second[i, j])
+        for i, j in (labels != IGNORE).nonzero().tolist()
+    )  # fmt: skip
+    torch.testing.assert_close(term.total, expected)
+    assert term.count == int((labels != IGNORE).sum())
+
+
+def test_scores_over_the_vocabulary_are_not_compared() -> None:
+    m = mixed(Model(adapted.GPT, {"language": Language()}).initialize(1))
+    b = batch("gpt2")
+    torch.manual_seed(4)
+    once = m(b).terms["next_token"].total
+    torch.manual_seed(4)
+    terms = Consistent(m)(replace(b, labels=None)).terms
+    assert set(terms) == {"next_token"}
+    assert torch.equal(terms["next_token"].total, once)
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 6), seed=st.integers(0, 99))
+def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed) -> None:
+    dice = torch.Generator().manual_seed(seed)
+    a, b = 3 * torch.randn(2, 4, n, generator=dice)
+    torch.testing.assert_close(difference(a, b), difference(b, a))
+    assert (difference(a, b) > 0).all()
+    assert not difference(a, a).any()
+
+
+@over_families
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -> None:
+    def begin() -> tuple[Model, loop.Run]:
+        m = model(family)
+        attach(m, AdaMix(width=5, experts=3))
+        freeze(m)
+        both = Consistent(m, 2.0)
+        return m, adapted.start(m, family, 6, precision=precision, forward=both)
+
+    whole, run = begin()
+    adapter = state(whole.adapters)
+    for report in loop.train(run):
+        assert report.sums.counts["label_consistency"] == report.sums.counts["label"] == 6
+        if report.step == 3:
+            loop.save(run, tmp_path)
+    loop.finish(run)
+    assert same(state(whole.backbone), state(model(family).backbone))
+    assert not same(state(whole.adapters), adapter)
+    resumed, run = begin()
+    found, _ = loop.newest(tmp_path, run.world)
+    assert found is not None
+    loop.restore(run, found)
+    adapted.train(run)
+    assert same(state(resumed), state(whole))
+
+
+def test_readings_by_different_experts_come_to_agree() -> None:
+    apart = []
+    for weight in (0.0, 20.0):
+        m = model("bert")
+        for part in m.modules():
+            if isinstance(part, Dropout):
+                part.rate = 0.0  # nothing but the experts is drawn
+        stir(attach(m, AdaMix(width=5, experts=3)), 0.5)
+        freeze(m)
+        both = Consistent(m, weight)
+        adapted.train(adapted.start(m, "bert", 16, forward=both))
+        m.train()
+        torch.manual_seed(0)
+        terms = [Consistent(m)(batch("bert", seed=s)).terms for s in range(10)]
+        apart.append(sum(x["label_consistency"].total.item() for x in terms))
+    assert apart[1] < apart[0] / 4

@@ -1,0 +1,541 @@
+"""Adapters in PEFT's layout: both libraries say the same, whichever wrote the folder."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from reference import V, bert, gpt2, saved, t5
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from unmask.adapters.attach import attach, find, merge
+from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.lora import LoRA, LoRAModule
+from unmask.adapters.mix import Mix
+from unmask.adapters.peft import (
+    CONFIG,
+    RECORD,
+    TENSORS,
+    fingerprint,
+    read_adapter,
+    task_type,
+    why_not_peft,
+    write_adapter,
+)
+from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.scale import IA3
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
+from unmask.generation.decode import Decoding, generate
+from unmask.heads.labels import LabelsHead, TokenLabelsHead
+from unmask.heads.model import Model
+from unmask.tokens.vocabulary import Special
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False but the target:UserWarning"),
+    # of GPT-2's places when it generates with a prompt: it counts them itself
+    pytest.mark.filterwarnings("ignore:Position ids are not supported for:UserWarning"),
+]
+
+CLASSES = {
+    "bert, a text": (bert, "BertForSequenceClassification", "SEQ_CLS"),
+    "bert, tokens": (bert, "BertForTokenClassification", "TOKEN_CLS"),
+    "gpt2, a text": (gpt2, "GPT2ForSequenceClassification", "SEQ_CLS"),
+    "gpt2, tokens": (gpt2, "GPT2ForTokenClassification", "TOKEN_CLS"),
+    "gpt2, language": (gpt2, "GPT2LMHeadModel", "CAUSAL_LM"),
+    "t5, language": (t5, "T5ForConditionalGeneration", "SEQ_2_SEQ_LM"),
+    "t5 v1.1, language": (
+        partial(t5, feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_layers=2),
+        "T5ForConditionalGeneration",
+        "SEQ_2_SEQ_LM",
+    ),
+}
+OURS = {
+    "LoRA": LoRA(rank=3, alpha=7.0, dropout=0.1),
+    "LoRA of all maps": LoRA(rank=2, alpha=8.0, where=("all",)),
+    "LoRA of one layer": LoRA(rank=2, alpha=2.0, where=("layers.1.attention.k", "layers.0.*.up")),
+    "IA3": IA3(),
+    "Prefix": Prefix(length=5),
+    "Prefix through maps": Prefix(length=4, hidden=6),
+    "Prompt": Prompt(length=5),
+}
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each class, as their library writes it, then as ours does."""
+    made = {}
+    for name, (build, kind, _) in CLASSES.items():
+        opened = open_folder(saved(build(kind), tmp_path_factory.mktemp("theirs")))
+        made[name] = tmp_path_factory.mktemp("base")
+        write_folder(made[name], opened.model, opened.card, None, opened.labels)
+        if "gpt2" in name:  # which token is padding, as the folder of a tokenizer would say
+            config = json.loads((made[name] / "config.json").read_text())
+            (made[name] / "config.json").write_text(json.dumps(config | {"pad_token_id": 0}))
+    return made
+
+
+@cache
+def _opened(folder: Path) -> Opened:
+    return open_folder(folder)
+
+
+def opened_at(folder: Path) -> Opened:
+    """Open a base once, and copy it."""
+    return deepcopy(_opened(folder))
+
+
+@cache
+def _reference(name: str, folder: Path) -> Any:
+    import transformers as hf
+
+    return getattr(hf, CLASSES[name][1]).from_pretrained(folder).eval()
+
+
+def reference(name: str, folder: Path) -> Any:
+    return deepcopy(_reference(name, folder))
+
+
+def with_peft(name: str, base: Path, adapter: Path) -> Any:
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(reference(name, base), adapter).eval()
+
+
+def ids(padded: bool) -> tuple[Tensor, Tensor]:
+    made = torch.randint(1, V, (3, 9), generator=torch.Generator().manual_seed(0))
+    there = torch.ones_like(made)
+    if padded:
+        made[1, 4:] = there[1, 4:] = 0
+    return made, there
+
+
+def said(model: Model, name: str, padded: bool = True) -> Tensor:
+    """What our model says: labels of texts, or of tokens that are not padding, or next tokens."""
+    text, there = ids(padded)
+    document, last = torch.where(there == 1, 0, -1), there.sum(1) - 1
+    if name.startswith("bert"):
+        segments = (torch.arange(9) > 2).long().expand(3, -1)
+        batch = Batch(inputs=text, segments=segments, visibility=Visibility(document=document))
+    elif name.startswith("gpt2"):
+        batch = Batch(inputs=text, last=last, visibility=Visibility(causal=True))
+    else:
+        batch = Batch(
+            inputs=torch.tensor([[0, 4, 5]]).expand(3, -1),
+            visibility=Visibility(causal=True),
+            source=text,
+            source_visibility=Visibility(document=document),
+        )
+    with torch.no_grad():
+        hidden = model.hidden(batch)
+        head = next(iter(model.heads.values()))
+        if isinstance(head, LabelsHead):
+            return head.scores(hidden, batch)
+        if isinstance(head, TokenLabelsHead):
+            return head.scores(hidden, batch)[there == 1]
+        scores = model.language.scores(hidden)
+    return scores if name.startswith("t5") else scores[there == 1]
+
+
+def they_say(model: Any, name: str, padded: bool = True) -> Tensor:
+    """What their model says of the same."""
+    text, there = ids(padded)
+    given = {"input_ids": text, "attention_mask": there}
+    if name.startswith("bert"):
+        given["token_type_ids"] = (torch.arange(9) > 2).long().expand(3, -1)
+    if name.startswith("t5"):
+        given["decoder_input_ids"] = torch.tensor([[0, 4, 5]]).expand(3, -1)
+    with torch.no_grad():
+        scores = model(**given).logits
+    if scores.dim() == 2 or name.startswith("t5"):
+        return scores
+    return scores[:, -9:][there == 1]  # theirs has columns for a prompt
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and float((a - b).abs().max() / b.abs().max()) < 1e-5
+
+
+def shake(parameters: Any, seed: int = 0) -> None:
+    """Give weights a size at which differences show."""
+    dice = torch.Generator().manual_seed(seed)
+    for weight in parameters:
+        nn.init.normal_(weight, mean=0.2, std=0.4, generator=dice)
+
+
+def with_ours(base: Path, spec: Any, seed: int = 0) -> Opened:
+    opened = opened_at(base)
+    model = opened.model
+    shake(attach(model, spec, "mine").parameters(), seed)
+    if "language" not in model.heads:
+        shake(model.heads.parameters(), seed + 1)
+    return opened
+
+
+# Of vectors, their GPT-2 labels the last column, which with a prompt must not be padding.
+def reads_padding(name: str, spec: Any) -> bool:
+    return not (name == "gpt2, a text" and (spec == "Prompt" or isinstance(spec, Prompt)))
+
+
+MANY = ("LoRA", "IA3", "Prefix", "Prompt")
+FEW = ("gpt2, language", "t5, language")
+
+
+def both(methods: Any) -> list[tuple[str, str]]:
+    """Pair all classes with the main methods, and few with the others."""
+    names = {method: tuple(CLASSES) if method in MANY else FEW for method in methods}
+    return [(name, method) for method, some in names.items() for name in some]
+
+
+@pytest.mark.parametrize(("name", "method"), both(OURS))
+def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
+    name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    spec = OURS[method]
+    opened = with_ours(bases[name], spec)
+    plain, padded = opened_at(bases[name]).model, reads_padding(name, spec)
+    assert why_not_peft(opened.model, opened.card, "mine") is None
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
+    ours = said(opened.model, name, padded)
+    assert not equal(ours, said(plain, name, padded))
+    theirs = with_peft(name, bases[name], tmp_path)
+    assert theirs.peft_config["default"].task_type == CLASSES[name][2]
+    assert equal(ours, they_say(theirs, name, padded))
+    found = read_adapter(tmp_path, plain, opened.card, "back")
+    assert torch.equal(said(plain, name, padded), ours)
+    assert type(found) is type(spec)
+    if isinstance(spec, LoRA):
+        assert isinstance(found, LoRA)
+        assert (found.rank, found.alpha, found.dropout) == (spec.rank, spec.alpha, spec.dropout)
+        mine, back = (find(m, n) for m, n in ((opened.model, "mine"), (plain, "back")))
+        assert cast(LoRAModule, mine).parts.keys() == cast(LoRAModule, back).parts.keys()
+
+
+WIDE = {
+    "SEQ_CLS": ["query", "intermediate.dense", "c_attn", "c_fc", "mlp.c_proj"],
+    "SEQ_2_SEQ_LM": ["SelfAttention.q", "EncDecAttention.v", "wi", "wi_1", "wo"],
+}
+WIDE |= {"TOKEN_CLS": WIDE["SEQ_CLS"], "CAUSAL_LM": WIDE["SEQ_CLS"]}
+
+
+def theirs_of(method: str, task: str) -> Any:
+    import peft
+
+    if method == "LoRA":
+        return peft.LoraConfig(task_type=task, r=4, lora_alpha=6, lora_dropout=0.1)
+    if method == "LoRA, patterns":
+        return peft.LoraConfig(
+            task_type=task, r=4, lora_alpha=6, use_rslora=True, target_modules=WIDE[task],
+            rank_pattern={r".*\.0\..*": 2}, alpha_pattern={r".*\.1\..*": 9},
+        )  # fmt: skip
+    if method == "IA3":
+        return peft.IA3Config(task_type=task)
+    if method == "Prefix":
+        return peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=5)
+    if method == "Prefix through maps":
+        return peft.PrefixTuningConfig(
+            task_type=task, num_virtual_tokens=5, prefix_projection=True, encoder_hidden_size=6
+        )
+    return peft.PromptTuningConfig(task_type=task, num_virtual_tokens=5)
+
+
+def saved_by_peft(name: str, config: Any, base: Path, folder: Path) -> Any:
+    from peft import get_peft_model
+
+    model = get_peft_model(reference(name, base), config).eval()
+    shake(p for p in model.parameters() if p.requires_grad)
+    model.save_pretrained(folder)
+    return model
+
+
+THEIRS = ("LoRA", "LoRA, patterns", "IA3", "Prefix", "Prefix through maps", "Prompt")
+
+
+@pytest.mark.parametrize(("name", "method"), both(THEIRS))
+def test_we_say_what_peft_says(
+    name: str, method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    padded = reads_padding(name, method)
+    theirs = saved_by_peft(name, theirs_of(method, CLASSES[name][2]), bases[name], tmp_path)
+    opened = opened_at(bases[name])
+    read_adapter(tmp_path, opened.model, opened.card)
+    assert equal(said(opened.model, name, padded), they_say(theirs, name, padded))
+
+
+@pytest.mark.parametrize("method", ["LoRA", "Prefix", "Prompt"])
+@pytest.mark.parametrize("name", ["gpt2, language", "t5, language"])
+def test_peft_generates_what_we_generate(name: str, method: str, tmp_path: Path) -> None:
+    build, kind, _ = CLASSES[name]
+    plain = build(kind)
+    with torch.no_grad():  # biases would drown what is read: every text would be the same
+        for part, weight in plain.named_parameters():
+            if weight.dim() == 1:
+                weight.fill_(0.0 if part.endswith("bias") else 1.0)
+    base = saved(plain, tmp_path / "base")
+    opened = open_folder(base)
+    module = attach(opened.model, OURS[method], "mine")
+    dice = torch.Generator().manual_seed(1)
+    for weight in module.parameters():
+        nn.init.normal_(weight, std=0.15 if method == "LoRA" else 0.4, generator=dice)
+    write_adapter(tmp_path / "adapter", opened.model, opened.card, "mine", base=str(base))
+    theirs = with_peft(name, base, tmp_path / "adapter")
+    text, there = ids(padded=False)
+    out = theirs.generate(
+        input_ids=text, attention_mask=there, max_new_tokens=8, do_sample=False, pad_token_id=0,
+        eos_token_id=None, decoder_start_token_id=0,
+    )  # fmt: skip
+    special = Special(size=V, pad=0, start=0, end=None)
+    ours = generate(opened.model, text.tolist(), special, Decoding(new_tokens=8))
+    assert len(set(map(tuple, ours))) == len(ours)
+    assert out[:, -8:].tolist() == ours
+
+
+def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
+    bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "gpt2, language"
+    spec = LoRA(rank=3, alpha=6.0, where=("attention.q", "attention.v", "feed_forward.up"))
+    opened = with_ours(bases[name], spec)
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    config, tensors = json.loads((tmp_path / CONFIG).read_text()), load_file(tmp_path / TENSORS)
+    assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (3, 6, True)
+    assert set(config["rank_pattern"].values()) == {6}
+    assert set(config["alpha_pattern"].values()) == {12}
+    assert config["target_modules"] == ["attn.c_attn", "mlp.c_fc"]
+    up = tensors["base_model.model.transformer.h.0.attn.c_attn.lora_B.weight"]
+    assert tuple(up.shape) == (96, 6)
+    assert not up[32:64].any()
+    assert not up[:32, 3:].any()
+    assert not up[64:, :3].any()
+    parts = cast(LoRAModule, find(opened.model, "mine")).parts
+    for part in "qv":
+        parts[f"backbone.layers.0.attention.{part}"].down.data.fill_(0.5)
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    down = load_file(tmp_path / TENSORS)[
+        "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
+    ]
+    assert tuple(down.shape) == (3, 32)
+
+
+@pytest.mark.parametrize("method", ["LoRA", "Prefix"])
+def test_what_was_trained_beside_the_adapter_travels_with_it(
+    method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "bert, a text"
+    opened = with_ours(bases[name], OURS[method])
+    also = [n for n in opened.model.weights() if n.endswith(("_norm.after.weight", ".o.bias"))]
+    shake((opened.model.get_parameter(n) for n in also), 5)
+    assert why_not_peft(opened.model, opened.card, "mine", also) is None
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base", also=also)
+    beside = json.loads((tmp_path / CONFIG).read_text())["modules_to_save"]
+    assert {"classifier", "bert.pooler.dense"} <= set(beside)
+    ours = said(opened.model, name)
+    assert equal(ours, they_say(with_peft(name, bases[name], tmp_path), name))
+    again = opened_at(bases[name])
+    read_adapter(tmp_path, again.model, again.card)
+    assert torch.equal(said(again.model, name), ours)
+
+
+LACKING = {
+    "Houlsby": Houlsby(width=4),
+    "Pfeiffer": Pfeiffer(width=4),
+    "AdaMix": AdaMix(width=4),
+    "Mix": Mix(),
+}
+
+
+@pytest.mark.parametrize("method", LACKING)
+def test_what_peft_lacks_is_written_in_our_own_words(
+    method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "bert, a text"
+    opened = with_ours(bases[name], LACKING[method])
+    assert method in str(why_not_peft(opened.model, opened.card, "mine"))
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [CONFIG, TENSORS]
+    again = opened_at(bases[name])
+    assert read_adapter(tmp_path, again.model, again.card, "again") == LACKING[method]
+    ours = said(opened.model, name)
+    assert torch.equal(said(again.model, name), ours)
+    assert not equal(said(opened_at(bases[name]).model, name), ours)
+
+
+def test_parameters_without_an_adapter_are_written_too(
+    bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "bert, a text"
+    opened, again = opened_at(bases[name]), opened_at(bases[name])
+    biases = [n for n in opened.model.weights() if n.endswith(".bias")]
+    shake(opened.model.get_parameter(n) for n in biases)
+    write_adapter(tmp_path, opened.model, opened.card, None, base="base", also=biases)
+    assert load_file(tmp_path / TENSORS).keys() == {
+        *biases, "heads.label.dense.weight", "heads.label.out.weight"
+    }  # fmt: skip
+    assert read_adapter(tmp_path, again.model, again.card) is None
+    assert torch.equal(said(again.model, name), said(opened.model, name))
+
+
+def test_what_peft_cannot_train_together_is_said_and_written_in_our_own_words(
+    bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "bert, a text"
+    opened = with_ours(bases[name], OURS["LoRA"])
+    also = ["backbone.layers.0.attention.q.bias"]
+    shake((opened.model.get_parameter(n) for n in also), 5)
+    why = str(why_not_peft(opened.model, opened.card, "mine", also))
+    assert "both adapt and train bert.encoder.layer.0.attention.self.query" in why
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base", also=also)
+    assert json.loads((tmp_path / CONFIG).read_text())["peft_type"] == "LoRA"
+    again = opened_at(bases[name])
+    assert read_adapter(tmp_path, again.model, again.card) == OURS["LoRA"]
+    assert torch.equal(said(again.model, name), said(opened.model, name))
+    tokens = why_not_peft(opened.model, opened.card, "mine", ["backbone.tokens.weight"])
+    assert "cannot train backbone.tokens.weight" in str(tokens)
+
+
+@pytest.fixture
+def written(bases: Mapping[str, Path], tmp_path: Path) -> Path:
+    opened = with_ours(bases["bert, a text"], OURS["LoRA"])
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    return tmp_path
+
+
+def test_another_backbone_of_the_same_shape_is_an_error(
+    bases: Mapping[str, Path], written: Path
+) -> None:
+    other = opened_at(bases["bert, a text"])
+    with torch.no_grad():
+        other.model.backbone.table.weight[3, 4] += 1e-3
+    before = {n: w.clone() for n, w in other.model.named_parameters()}
+    with pytest.raises(ValueError, match=r"trained on another backbone \(sha256 "):
+        read_adapter(written, other.model, other.card)
+    assert not other.model.adapters
+    assert all(torch.equal(w, before[n]) for n, w in other.model.named_parameters())
+
+
+@pytest.mark.parametrize("method", ["LoRA", "IA3", "Prefix", "Prompt", "Houlsby"])
+def test_a_backbone_of_another_shape_is_an_error_that_names_a_tensor(
+    method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
+    write_adapter(tmp_path / "adapter", opened.model, opened.card, "mine", base="base")
+    wide = bert("BertForSequenceClassification", hidden_size=48)
+    other = open_folder(saved(wide, tmp_path / "wide"))
+    if method == "Houlsby":  # its own tensors are compared after the backbone
+        (tmp_path / "adapter" / CONFIG).write_text(
+            (tmp_path / "adapter" / CONFIG)
+            .read_text()
+            .replace(fingerprint(opened.model), fingerprint(other.model))
+        )
+    with pytest.raises(ValueError, match=r"adapter: tensor \S+ has shape \[.*\], this model's has"):
+        read_adapter(tmp_path / "adapter", other.model, other.card)
+    assert not other.model.adapters
+
+
+def test_an_adapter_of_another_family_or_head_is_an_error_that_names_a_tensor(
+    bases: Mapping[str, Path], written: Path
+) -> None:
+    for name in ("gpt2, a text", "t5, language"):
+        other = opened_at(bases[name])
+        with pytest.raises(ValueError, match=r"tensor bert\.encoder\.layer.* has no place"):
+            read_adapter(written, other.model, other.card)
+    without = open_folder(bases["bert, a text"], heads={})
+    with pytest.raises(ValueError, match=r"tensor \S+ has no place in this model"):
+        read_adapter(written, without.model, without.card)
+
+
+def change(folder: Path, **keys: Any) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | keys))
+
+
+def test_unknown_damaged_and_pickled_adapters_are_refused(
+    bases: Mapping[str, Path], written: Path
+) -> None:
+    opened = opened_at(bases["bert, a text"])
+    change(written, use_dora=True)
+    with pytest.raises(ValueError, match="use_dora is not supported"):
+        read_adapter(written, opened.model, opened.card)
+    change(written, use_dora=False, peft_type="LOHA")
+    with pytest.raises(ValueError, match="peft_type 'LOHA' is not one of LORA, IA3, PREFIX_TUNING"):
+        read_adapter(written, opened.model, opened.card)
+    change(written, peft_type="LORA")
+    tensors = load_file(written / TENSORS)
+    one = next(n for n in tensors if "lora_A" in n)
+    save_file({n: x for n, x in tensors.items() if n != one}, written / TENSORS)
+    with pytest.raises(ValueError, match=r"tensor \S+lora_A.weight is missing"):
+        read_adapter(written, opened.model, opened.card)
+    save_file({**tensors, "base_model.model.more": torch.zeros(1)}, written / TENSORS)
+    with pytest.raises(ValueError, match="tensor more has no place"):
+        read_adapter(written, opened.model, opened.card)
+    (written / TENSORS).rename(written / "adapter_model.bin")
+    with pytest.raises(ValueError, match=r"adapter_model\.bin: a pickled adapter is not read"):
+        read_adapter(written, opened.model, opened.card)
+    (written / "adapter_model.bin").rename(written / TENSORS)
+    (written / RECORD).write_text("{}")
+    with pytest.raises(ValueError, match="record must be a table"):
+        read_adapter(written, opened.model, opened.card)
+    (written / CONFIG).unlink()
+    with pytest.raises(FileNotFoundError, match=CONFIG):
+        read_adapter(written, opened.model, opened.card)
+    assert not opened.model.adapters
+
+
+def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
+    opened = with_ours(bases["gpt2, language"], OURS["LoRA"])
+    write = partial(write_adapter, tmp_path, opened.model, opened.card, base="base")
+    with pytest.raises(ValueError, match="no adapter 'other'"):
+        write("other")
+    with pytest.raises(ValueError, match="no parameter 'nothing'"):
+        write("mine", also=["nothing"])
+    with pytest.raises(ValueError, match="nothing to write"):
+        write(None)
+    merge(opened.model, "mine")
+    with pytest.raises(ValueError, match="merged into the weights"):
+        write("mine")
+
+
+def test_an_adapter_that_peft_trained_on_is_not_cut_as_we_joined_it(
+    bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """Our record of the folder may be older than its tensors."""
+    name = "gpt2, language"
+    opened = with_ours(bases[name], OURS["LoRA"])
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
+    theirs = with_peft(name, bases[name], tmp_path)
+    shake((p for n, p in theirs.named_parameters() if "lora_" in n), 9)
+    theirs.save_pretrained(tmp_path)
+    again = opened_at(bases[name])
+    found = read_adapter(tmp_path, again.model, again.card)
+    assert isinstance(found, LoRA)
+    assert found.rank == 6
+    assert equal(said(again.model, name), they_say(theirs, name))
+
+
+def test_fingerprints_are_of_the_backbone_alone(bases: Mapping[str, Path]) -> None:
+    opened, other = opened_at(bases["bert, a text"]), opened_at(bases["bert, tokens"])
+    before = fingerprint(opened.model)
+    assert before == fingerprint(other.model)
+    attach(opened.model, OURS["LoRA"])
+    shake(opened.model.heads.parameters())
+    assert fingerprint(opened.model) == before
+    name = "backbone.layers.0.attention.q.bias"
+    with torch.no_grad():
+        opened.model.get_parameter(name)[0] += 1e-3
+    assert fingerprint(opened.model) != before
+    assert fingerprint(opened.model, [name]) == fingerprint(other.model, [name])
+
+
+def test_tasks_have_the_names_that_peft_gives_them(bases: Mapping[str, Path]) -> None:
+    opened = opened_at(bases["bert, a text"])
+    assert task_type(opened.model) == "SEQ_CLS"
+    assert task_type(open_folder(bases["bert, a text"], heads={}).model) == "FEATURE_EXTRACTION"
+    masked = replace(opened.card).build({"language": opened.card.heads["label"]})
+    assert task_type(masked) is None

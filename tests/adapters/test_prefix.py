@@ -1,0 +1,285 @@
+"""Learned tokens before the text: alone, padded, packed, with a cache, and where positions end."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmask.adapters.attach import attach, detach, freeze, use
+from unmask.adapters.prefix import Prefix, PrefixModule, Prompt, PromptModule
+from unmask.batch import IGNORE, Batch, Example, Visibility
+from unmask.generation.decode import Decoding, generate
+from unmask.heads.labels import Labels, TokenLabels
+from unmask.heads.language import Language
+from unmask.heads.model import HeadSpec, Model
+from unmask.hiding.collate import pack, pad
+from unmask.model.architecture import PRE, Architecture
+from unmask.model.initialize import Normal
+from unmask.model.positions import Learned
+from unmask.published.t5 import ENCODER, both
+from unmask.tokens.vocabulary import Special
+
+SPECIAL = Special(size=30, pad=0, start=2, end=None)
+BERT = Architecture(
+    vocab_size=30, d_model=16, n_layers=3, n_heads=2, d_ff=32, n_segments=2,
+    position=Learned(24), norm_embedding=True, initialize=Normal(0.4),
+)  # fmt: skip
+GPT = replace(BERT, n_segments=0, norm_embedding=False, norm_at=PRE, norm_final=True, causal=True)
+T5 = both(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8))
+FAMILIES = {"bert": BERT, "gpt": GPT, "t5": T5}
+HEADS: dict[str, HeadSpec] = {
+    "bert": Labels(n_labels=3),
+    "gpt": Language(),
+    "t5": Language(scaled=True),
+}
+SPECS = [Prefix(length=4), Prefix(length=3, hidden=5), Prompt(length=4)]
+
+
+def model(family: str, head: HeadSpec | None = None) -> Model:
+    """Make a model in which what is read matters: no dropout, no bias drowns it."""
+    made = Model(FAMILIES[family], {"head": head or HEADS[family]})
+    return made.initialize(1).eval()
+
+
+def with_adapter(family: str, spec: Any, head: HeadSpec | None = None) -> Model:
+    made = model(family, head)
+    module = attach(made, spec)
+    dice = torch.Generator().manual_seed(2)
+    for weight in module.parameters():
+        nn.init.normal_(weight, std=0.7, generator=dice)
+    return made
+
+
+def examples(family: str, lengths: Sequence[int], seed: int = 0) -> list[Example]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for n in lengths:
+        ids = rng.integers(5, 30, n)
+        targets = np.roll(ids, -1)
+        if family == "t5":
+            start = np.concatenate(([0], ids[:3]))
+            rank = np.arange(len(start))
+            made.append(Example(inputs=start, targets=start, rank=rank, source=ids))
+        elif family == "gpt":
+            made.append(Example(inputs=ids, targets=targets, rank=np.arange(n)))
+        else:
+            label = int(rng.integers(3))
+            nothing = np.full(n, IGNORE)
+            segments = (np.arange(n) > n // 2).astype(np.int64)
+            made.append(Example(inputs=ids, targets=nothing, segments=segments, label=label))
+    return made
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_is_read_alike_alone_and_beside_longer_ones(family: str, spec: Any) -> None:
+    made, some = with_adapter(family, spec), examples(family, (3, 11, 7))
+    together = made.hidden(pad(some, SPECIAL))
+    for row, one in zip(together, some, strict=True):
+        alone = made.hidden(pad([one], SPECIAL))[0]
+        assert alone.shape[0] == len(one.inputs)
+        assert close(row[: len(alone)], alone)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_stands_before_the_text_changes_what_is_said_and_is_gone_when_detached(
+    family: str, spec: Any
+) -> None:
+    batch = pad(examples(family, (5, 9)), SPECIAL)
+    plain = model(family).hidden(batch)
+    made = with_adapter(family, spec)
+    assert not close(made.hidden(batch), plain)
+    with use(made, None):
+        assert torch.equal(made.hidden(batch), plain)
+    assert not close(made.hidden(batch), plain)
+    detach(made, "default")
+    assert torch.equal(made.hidden(batch), plain)
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in made.modules())
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_only_what_stands_before_the_text_learns_and_it_does(family: str, spec: Any) -> None:
+    made = with_adapter(family, spec)
+    freeze(made)
+    made.heads.requires_grad_(False)
+    learned = [p for p in made.parameters() if p.requires_grad]
+    assert {id(p) for p in learned} == {id(p) for p in made.adapters.parameters()}
+    optimizer = torch.optim.SGD(learned, 1e-3)
+    batch, losses = pad(examples(family, (5, 9, 6)), SPECIAL), []
+    for _ in range(5):
+        loss = made(batch).loss
+        loss.backward()
+        assert all(p.grad is not None and bool(p.grad.any()) for p in learned)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt"])
+def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
+    made = with_adapter(family, Prefix(length=4), TokenLabels())
+    some = [replace(e, label=None) for e in examples(family, (3, 8, 5))]
+    packed = made.hidden(pack(some, SPECIAL, 20))
+    assert len(packed) == 1
+    alone = torch.cat([made.hidden(pad([e], SPECIAL))[0] for e in some])
+    assert close(packed[0, : len(alone)], alone)
+
+
+def test_a_prompt_refuses_rows_with_several_texts() -> None:
+    made = with_adapter("gpt", Prompt(length=4))
+    with pytest.raises(ValueError, match="one text a row"):
+        made.hidden(pack(examples("gpt", (3, 4)), SPECIAL, 20))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_generated_text_is_what_reading_everything_again_says(family: str, spec: Any) -> None:
+    made = with_adapter(family, spec)
+    prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]
+    for said, prompt in zip(
+        generate(made, prompts, SPECIAL, Decoding(new_tokens=8)), prompts, strict=True
+    ):
+        assert len(said) == 8
+        for n in range(8):
+            read = said[:n]
+            if family == "gpt":
+                batch = Batch(
+                    inputs=torch.tensor([prompt + read]), visibility=Visibility(causal=True)
+                )
+            else:
+                batch = Batch(
+                    inputs=torch.tensor([[SPECIAL.start, *read]]),
+                    visibility=Visibility(causal=True),
+                    source=torch.tensor([prompt]),
+                )
+            with torch.no_grad():
+                scores = made.language.scores(made.hidden(batch)[0, -1])
+            assert int(scores.argmax()) == said[n]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_rows_of_a_cache_may_be_chosen_and_repeated_as_a_beam_does(spec: Any) -> None:
+    made = with_adapter("gpt", spec)
+    ids = torch.randint(5, 30, (3, 6), generator=torch.Generator().manual_seed(0))
+    rows, after = torch.tensor([2, 0, 0, 1]), torch.tensor([[9], [8], [7], [6]])
+    causal = Visibility(causal=True)
+    cache = made.backbone.new_cache()
+    with torch.no_grad():
+        made.backbone(Batch(inputs=ids, visibility=causal), cache)
+        cache.keep(rows)
+        step = made.backbone(Batch(inputs=after, visibility=causal), cache)
+        again = made.hidden(Batch(inputs=torch.cat((ids[rows], after), 1), visibility=causal))
+    assert close(step[:, 0], again[:, -1])
+
+
+def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
+    made = with_adapter("gpt", Prefix(length=4))
+    batch = Batch(inputs=torch.tensor([[5, 6]]), visibility=Visibility(causal=True))
+    cache = made.backbone.new_cache()
+    with use(made, None):
+        made.backbone(batch, cache)
+    with pytest.raises(ValueError, match="behind 0 learned tokens, now there are 4"):
+        made.backbone(batch, cache)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", ["bert", "gpt"])
+def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
+    made, room = with_adapter(family, spec), 24 - spec.length
+    made.hidden(pad(examples(family, (room,)), SPECIAL))
+    with pytest.raises(
+        ValueError, match=f"a text of {room + 1} tokens need 25 positions.* only 24"
+    ):
+        made.hidden(pad(examples(family, (room + 1,)), SPECIAL))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_generating_past_the_last_position_says_so(spec: Any) -> None:
+    made = with_adapter("gpt", spec)
+    prompts = [[5] * 3, [6] * 10]
+    assert generate(made, prompts, SPECIAL, Decoding(new_tokens=24 - spec.length - 10 + 1))
+    with pytest.raises(ValueError, match="positions"):
+        generate(made, prompts, SPECIAL, Decoding(new_tokens=15))
+
+
+def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:
+    made = model("bert")
+    module = cast(PrefixModule, attach(made, Prefix(length=3, hidden=5)))
+    assert module.table is not None
+    assert module.into is not None
+    assert module.out is not None
+    assert tuple(module.prefix().shape) == (3, 2 * 3 * 16)
+    inner = torch.tanh(module.table @ module.into.weight.T + module.into.bias)
+    assert close(module.prefix(), inner @ module.out.weight.T + module.out.bias)
+
+
+def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
+    """One layer written out: softmax over the prefix and the text together."""
+    a = replace(
+        BERT, n_layers=1, n_heads=1, norm_at=frozenset(), norm_embedding=False, n_segments=0
+    )
+    made = Model(a, {}).initialize(0).eval()
+    module = cast(PrefixModule, attach(made, Prefix(length=2)))
+    assert module.vectors is not None
+    nn.init.normal_(module.vectors, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[5, 6, 7]])
+    x = made.backbone.table(ids)[0] + made.backbone.position.table(torch.arange(2, 5))
+    layer = made.backbone.layers[0]
+    k, v = module.vectors.view(2, 2, 16).unbind(1)
+    k = torch.cat((k, layer.attention.k(x)))
+    v = torch.cat((v, layer.attention.v(x)))
+    share = (layer.attention.q(x) @ k.T / 4).softmax(-1)
+    x = x + layer.attention.o(share @ v)
+    x = x + layer.feed_forward(x[None])[0]
+    assert close(made.hidden(Batch(inputs=ids))[0], x)
+
+
+def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt() -> None:
+    spec, ids = Prompt(length=3), torch.tensor([[5, 6, 7, 8]])
+    first, tokens = (with_adapter("bert", spec, head) for head in (Labels(), TokenLabels()))
+    hidden, plain = first.hidden(Batch(inputs=ids)), tokens.hidden(Batch(inputs=ids))
+    assert close(hidden[:, 1:], plain[:, 1:])
+    assert not close(hidden[:, 0], plain[:, 0])
+
+
+def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
+    made = model("gpt")
+    table = made.backbone.table.weight
+    drawn = cast(PromptModule, attach(made, Prompt(length=6), "drawn", seed=3))
+    assert all(bool((table == row).all(1).any()) for row in drawn.vectors)
+    other = cast(PromptModule, attach(made, Prompt(length=6), "other", seed=4))
+    assert not torch.equal(drawn.vectors, other.vectors)
+    said = cast(PromptModule, attach(made, Prompt(length=5, words="three words"), "words"))
+    with use(made, "words"), pytest.raises(ValueError, match="shall begin with the words"):
+        made.hidden(Batch(inputs=torch.tensor([[5]])))
+    said.begin(made, [9, 8, 7])
+    assert torch.equal(said.vectors, table[[9, 8, 7, 9, 8]])
+    with pytest.raises(ValueError, match="have no token"):
+        said.begin(made, [])
+    before = table.clone()
+    with torch.no_grad():
+        said.vectors.add_(1)
+    assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize("build", [lambda: Prefix(length=0), lambda: Prompt(length=0)])
+def test_there_is_at_least_one_learned_token(build: Any) -> None:
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        build()
+
+
+def test_prefixes_of_rows_cannot_be_mixed_in_one_batch() -> None:
+    made = with_adapter("bert", Prefix(length=2))
+    with pytest.raises(ValueError, match="all rows"), use(made, ["default", None]):
+        pass

@@ -1,0 +1,60 @@
+"""(IA)3 against factors multiplied by hand."""
+
+import pytest
+import torch
+from adapted import FAMILIES, INNER, D, N, model, stir
+from torch.nn import functional as F
+
+from unmask.adapters.attach import attach, linears
+from unmask.adapters.scale import IA3, IA3Module
+from unmask.config import from_dict, to_dict
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_values_and_inner_activations_are_scaled(family) -> None:
+    m = model(family)
+    module = attach(m, IA3())
+    assert isinstance(module, IA3Module)
+    stir(module)
+    for name, linear in linears(m, ("all",)).items():
+        x = torch.randn(2, 5, linear.in_features)
+        if name.endswith((".k", ".v")):
+            expected = F.linear(x, linear.weight, linear.bias) * module.parts[name].factors
+        elif name.endswith(".down"):
+            expected = F.linear(x * module.parts[name].factors, linear.weight, linear.bias)
+        else:
+            assert name not in module.parts
+            expected = F.linear(x, linear.weight, linear.bias)
+        torch.testing.assert_close(linear(x), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_attention_has_two_vectors_and_a_feed_forward_one(family) -> None:
+    module = attach(model(family), IA3())
+    attentions, feed_forwards = (3 * N, 2 * N) if family == "t5" else (N, N)
+    count = sum(p.numel() for p in module.parameters())
+    assert count == attentions * 2 * D + feed_forwards * INNER
+    assert all(bool((p == 1).all()) for p in module.parameters())
+
+
+def test_what_is_scaled_can_be_chosen() -> None:
+    m = model("bert")
+    module = attach(m, IA3(where=("attention.o",), inputs=()))
+    assert isinstance(module, IA3Module)
+    assert set(module.parts) == set(linears(m, ("o",)))
+    module = attach(m, IA3(where=(), inputs=("layers.1.*.up",)), "other")
+    assert isinstance(module, IA3Module)
+    assert list(module.parts) == ["backbone.layers.1.feed_forward.up"]
+
+
+def test_mistakes_are_refused() -> None:
+    with pytest.raises(ValueError, match="name no linear map"):
+        IA3(where=(), inputs=())
+    with pytest.raises(ValueError, match=r"layers.0.feed_forward.down is in both"):
+        attach(model("bert"), IA3(where=("k", "down")))
+    with pytest.raises(ValueError, match="'gate' matches no linear map"):
+        attach(model("bert"), IA3(inputs=("gate",)))
+
+
+def test_it_is_plain_data_and_back() -> None:
+    assert from_dict(IA3, to_dict(IA3(where=("k",)))) == IA3(where=("k",))

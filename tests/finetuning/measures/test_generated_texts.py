@@ -1,0 +1,107 @@
+"""Figures of texts: those of the libraries, and by hand where that is short."""
+
+import importlib.util
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu import corpus_bleu, corpus_chrf
+
+from unmask.finetuning.measures import texts
+from unmask.finetuning.measures.texts import bleu, chrf, exact_match, of_texts, rouge
+
+SAID = ["the cat sat on the mat today", "a dog barked", "für Elise"]
+ONE = [["the cat sat on a mat today"], ["the dog barked loudly"], ["für Elise"]]
+
+
+def test_bleu_and_chrf_are_sacrebleus_with_its_signature() -> None:
+    stream = [t[0] for t in ONE]
+    assert bleu(ONE, SAID).value == pytest.approx(corpus_bleu(SAID, [stream]).score)
+    assert bleu(ONE, SAID).signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
+    assert bleu(ONE, SAID, tokenize="char").value > bleu(ONE, SAID).value
+    assert chrf(ONE, SAID).value == pytest.approx(corpus_chrf(SAID, [stream]).score)
+    assert "nw:2" in chrf(ONE, SAID, word_order=2).signature
+
+
+def test_texts_may_have_different_numbers_of_references() -> None:
+    several = [[*ONE[0], SAID[0]], ONE[1], [*ONE[2], "x", "y"]]
+    assert bleu(several, SAID).value > bleu(ONE, SAID).value
+    assert "nrefs:var" in bleu(several, SAID).signature
+    assert chrf(several, SAID).value > chrf(ONE, SAID).value
+
+
+def test_what_is_right_scores_best() -> None:
+    right = [[text] for text in SAID]
+    found = of_texts(right, SAID)
+    # ROUGE-2 of one word is 0, and of "für" rouge-score keeps "f" and "r"
+    assert found == pytest.approx({
+        "exact_match": 1, "bleu": 100, "chrf": 100, "rouge1": 1, "rouge2": 1, "rougeL": 1,
+    })  # fmt: skip
+
+
+def test_rouge_by_hand() -> None:
+    found = rouge([["a b c d"]], ["a c d"])
+    assert found["rouge1"] == pytest.approx(2 * 3 / 7)
+    assert found["rouge2"] == pytest.approx(2 * 1 / 5)
+    assert found["rougeL"] == pytest.approx(2 * 3 / 7)
+    assert rouge([], []) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
+
+
+def test_of_several_references_the_best_counts_or_their_mean() -> None:
+    truth, said = [["a b c d", "a c d"]], ["a c d"]
+    assert rouge(truth, said)["rouge1"] == pytest.approx(1)
+    assert rouge(truth, said, over="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
+
+
+words = st.sampled_from(["a", "b", "c", "cats", "ran", "running"])
+sentences = st.lists(words, min_size=1, max_size=8).map(" ".join)
+
+
+@settings(max_examples=30)
+@given(st.lists(sentences, min_size=1, max_size=3), sentences, st.booleans())
+def test_rouge_is_rouge_scores(truth, said, stem) -> None:
+    names = ["rouge1", "rouge2", "rougeL"]
+    theirs = RougeScorer(names, use_stemmer=stem).score_multi(truth, said)
+    expected = {name: theirs[name].fmeasure for name in names}
+    assert rouge([truth], [said], stem=stem) == pytest.approx(expected)
+
+
+def test_words_with_letters_beyond_english_are_whole_where_asked() -> None:
+    truth, said = [["Füße"]], ["Fähe"]
+    assert rouge(truth, said)["rouge1"] > 0  # "f" and "e" are words
+    assert rouge(truth, said, english=False)["rouge1"] == 0
+    assert rouge(truth, ["füße!"], english=False)["rouge1"] == 1
+    with pytest.raises(ValueError, match="stem=True is for English"):
+        rouge(truth, said, english=False, stem=True)
+
+
+def test_exact_match_overlooks_white_space_alone() -> None:
+    assert exact_match([["a b", "c"], ["A"], ["x"]], [" a\tb\n", "a", "x"]) == 2 / 3
+    assert exact_match([], []) == 0
+
+
+@pytest.mark.parametrize("score", [bleu, chrf, rouge, exact_match])
+def test_a_text_without_references_is_an_error(score) -> None:
+    with pytest.raises(ValueError, match=r"text 1 must have a list of references, got \[\]"):
+        score([["a"], []], ["a", "b"])
+    with pytest.raises(ValueError, match="text 0 must have a list of references, got 'a'"):
+        score(["a"], ["a"])
+    with pytest.raises(ValueError, match="references for 1 texts, but 2 texts"):
+        score([["a"]], ["a", "b"])
+
+
+@pytest.mark.parametrize("score", [bleu, chrf])
+def test_bleu_and_chrf_of_nothing_are_an_error(score) -> None:
+    with pytest.raises(ValueError, match="no text to score"):
+        score([], [])
+
+
+@pytest.mark.parametrize(
+    ("score", "module"), [(bleu, "sacrebleu"), (chrf, "sacrebleu"), (rouge, "rouge_score")]
+)
+def test_what_is_missing_is_named(score, module, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=rf"needs {module}: pip install 'unmask\[text-metrics\]'"):
+        score([["a"]], ["a"])
+    assert texts.exact_match([["a"]], ["a"]) == 1

@@ -1,0 +1,351 @@
+"""Questions about texts: files read strictly, a tiny model learns to answer, and what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy_models as toy
+
+import unmask
+from unmask.config import from_dict
+from unmask.finetuning import by_span, tables
+from unmask.finetuning.by_span import BySpan, Spoken
+from unmask.finetuning.kinds.answer import ANSWER, AnswerOptions
+from unmask.finetuning.kinds.catalogue import ask, heads_for, options
+from unmask.finetuning.predict import read_task, task_of
+from unmask.finetuning.score import score_file
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import Tuned, finetune
+
+COLUMNS = Columns(texts=("question", "context"), label="answers")
+
+
+def record(question: str, context: str, *answers: str, **more: Any) -> dict[str, Any]:
+    found = [{"text": a, "answer_start": context.index(a)} for a in answers]
+    return {"question": question, "context": context, "answers": found, **more}
+
+
+def squad(path: Path, records: list[dict[str, Any]]) -> Path:
+    """Write SQuAD's nested form, a paragraph for each question."""
+    paragraphs = [
+        {
+            "context": r["context"],
+            "qas": [{"id": f"q{i}", **{k: v for k, v in r.items() if k != "context"}}],
+        }
+        for i, r in enumerate(records)
+    ]
+    data = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    return path
+
+
+def read(path: Path, *, known: bool = True, **named: Any) -> list[Item]:
+    table = tables.read(path)
+    columns = ANSWER.columns(table, named.get("texts", ()), named.get("label"), ())
+    return ANSWER.items(table, columns, "strict", known=known, options={})
+
+
+def toys(n: int, seed: int = 0, impossible: float = 0.0) -> list[dict[str, Any]]:
+    """Make questions "which color ?" or "which number ?" about texts that have one of each."""
+    rng = np.random.default_rng(seed)
+    colors, numbers = ("red", "blue", "green"), ("one", "two", "three", "four")
+    others = ("cat", "dog", "house", "tree", "runs", "walks")
+    made = []
+    for _ in range(n):
+        words = rng.choice(others, rng.integers(3, 12)).tolist()
+        color, number = str(rng.choice(colors)), str(rng.choice(numbers))
+        asked, answer = [("red ?", color), ("one ?", number)][int(rng.integers(2))]
+        there = [color, number]
+        if rng.random() < impossible:
+            there.remove(answer)
+            answer = ""
+        for word in there:
+            words.insert(int(rng.integers(len(words) + 1)), word)
+        made.append(record(asked, " ".join(words), *([answer] if answer else [])))
+    return made
+
+
+# Files
+
+
+def test_squad_and_the_hub_s_form_say_the_same(tmp_path: Path) -> None:
+    records = [
+        record("who?", "Ann met Bob. Bob left.", "Bob", "Ann"),
+        record("why?", "Nobody knows."),
+    ]
+    flat = [
+        r | {"answers": {key: [a[key] for a in r["answers"]] for key in ("text", "answer_start")}}
+        for r in records
+    ]
+    nested, lines = squad(tmp_path / "a.json", records), jsonl(tmp_path / "a.jsonl", flat)
+    said = [(i.texts, i.truth, i.starts) for i in read(nested)]
+    assert said == [(i.texts, i.truth, i.starts) for i in read(lines)]
+    assert said == [
+        (("who?", "Ann met Bob. Bob left."), ("Bob", "Ann"), (8, 0)),
+        (("why?", "Nobody knows."), (), ()),
+    ]
+    assert [i.truth for i in read(nested, known=False)] == [None, None]
+
+
+def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
+    rows = [{"passage": "Ann left.", "query": "who?", "gold": [{"text": "Ann", "answer_start": 0}]}]
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    with pytest.raises(ValueError, match="which column holds the answers"):
+        read(path)
+    (found,) = read(path, label="gold")
+    assert found.texts == ("who?", "Ann left.")
+    (swapped,) = read(path, texts=("query", "passage"), label="gold")
+    assert swapped == found
+    with pytest.raises(ValueError, match="answer reads 2 columns of text, got 1: 'query'"):
+        read(path, texts=("query",), label="gold")
+    with pytest.raises(ValueError, match="which column holds the question"):
+        read(jsonl(tmp_path / "b.jsonl", [{"context": "a", "answers": []}]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"text": "Bob", "answer_start": 0},
+         r"answer 'Bob' should stand at character 0 .* there is 'Ann'; it stands first at 8"),
+        ({"text": "Bob", "answer_start": 99}, "there is ''; it stands first at 8"),
+        ({"text": "Eve", "answer_start": 8}, "there is 'Bob'; it stands nowhere in the context"),
+        ({"text": "bob", "answer_start": 8}, "it stands nowhere"),
+        ({"text": "Ann  met", "answer_start": 0}, "there is 'Ann met '; it stands nowhere"),
+        ({"text": "", "answer_start": 0}, "an answer is empty; .* has an empty list"),
+        ({"text": " ", "answer_start": 3}, "an answer is empty"),
+        ({"text": "Bob", "answer_start": -1}, "answer_start"),
+        ({"text": "Bob"}, "answer_start"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_where_it_should_be_is_named(
+    answer: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    right = record("who?", "Ann met Bob.", "Ann")
+    wrong = right | {"answers": [*right["answers"], answer]}
+    with pytest.raises(ValueError, match=rf"a\.json.*q.*1.*{message}"):
+        read(squad(tmp_path / "a.json", [right, wrong]))
+    with pytest.raises(ValueError, match=rf"a\.jsonl:2: question 'second'.*{message}"):
+        read(jsonl(tmp_path / "a.jsonl", [right, wrong | {"id": "second"}]))
+
+
+def test_an_impossible_question_has_no_answers(tmp_path: Path) -> None:
+    some = record("who?", "Ann met Bob.", "Ann", is_impossible=True)
+    with pytest.raises(ValueError, match="'is_impossible' is true, but there are answers"):
+        read(jsonl(tmp_path / "a.jsonl", [some]))
+    (found,) = read(jsonl(tmp_path / "a.jsonl", [some | {"answers": None}]))
+    assert found.truth == ()
+    with pytest.raises(ValueError, match="there is none"):
+        read(jsonl(tmp_path / "a.jsonl", [{k: v for k, v in some.items() if k != "answers"} | {
+            "is_impossible": False, "answers": None}]))  # fmt: skip
+    with pytest.raises(ValueError, match="none of the 1 questions has an answer"):
+        ANSWER.labels([found], "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("e\u0301te\u0301 2 \u00e9t\u00e9", "\u00e9t\u00e9"),
+        ("one 👩‍👩‍👧 two", "👩‍👩‍👧"),
+        ("one\r\ntwo\r\n", "two"),
+        ("好 的", "的"),
+        ("x", "x"),
+    ],
+)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_places_are_characters_of_the_text_as_it_is(
+    family: str, context: str, answer: str, tmp_path: Path
+) -> None:
+    (found,) = read(squad(tmp_path / "a.json", [record("?", context, answer)]))
+    assert found.texts[1] == context
+    assert found.starts == (context.index(answer),)
+    task = Task(does="answer", columns=COLUMNS, length=64, metric="answer_f1")
+    asked = ask(task, toy.card(family), toy.tokenizer(family))
+    (question,) = asked.questions([found])
+    places = np.flatnonzero(question.example.label > 0)
+    null = len(question.example.label) - 1 if family == "gpt2" else 0
+    assert null not in places
+    asked_for = question.example.label >= 0
+    asked_for[null] = False
+    first = int(np.flatnonzero(asked_for)[0])
+    offsets = question.part.offsets[places - first]
+    span = np.array([offsets[0, 0], offsets[-1, 1]])
+    assert by_span._text(found, span).strip() == answer
+
+
+# Options
+
+
+def test_options_are_checked() -> None:
+    assert options("answer", {"stride": 3})["stride"] == 3
+    assert options("answer", {})["no_answer"] is None
+    for given, message in (
+        ({"stride": -1}, "options.stride must be at least 0, got -1"),
+        ({"longest": 0}, "options.longest must be at least 1, got 0"),
+        ({"n_best": 0}, "options.n_best must be at least 1, got 0"),
+        ({"strides": 1}, "did you mean 'stride'"),
+        ({"no_answer": "yes"}, "no_answer must be bool"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            from_dict(AnswerOptions, given, "options")
+
+
+@pytest.mark.parametrize("none", [False, True])
+def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bool) -> None:
+    items = [Item(texts=("q", "a b"), truth=("a",), starts=(0,))]
+    items += [Item(texts=("q", "a b"), truth=())] * none
+    task = Task(does="answer", columns=COLUMNS, options=options("answer", {}))
+    assert ANSWER.settled(task, toy.card("bert"), items).options["no_answer"] is none
+    for asked in (False, True):
+        task = Task(does="answer", columns=COLUMNS, options={"no_answer": asked})
+        assert ANSWER.settled(task, toy.card("bert"), items) == task
+
+
+def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
+    task = Task(does="answer", columns=COLUMNS)
+    with pytest.raises(ValueError, match=r"says its answers in words .* the task `generate`"):
+        heads_for(task, toy.card("t5"))
+
+
+# What is given
+
+
+def test_questions_are_given_as_tables_and_lines() -> None:
+    task = Task(does="answer", columns=COLUMNS)
+    given = ANSWER.line(task, "who?\tAnn met\tBob")
+    assert given == {"question": "who?", "context": "Ann met\tBob"}
+    one = ANSWER.given(task, given, "text 1")
+    assert ANSWER.plain(one) == given
+    with pytest.raises(ValueError, match="a line must be a question, a tab and the text"):
+        ANSWER.line(task, "who?")
+    for wrong, message in (
+        ("who?", "text 1 must be a table with question, context, got str"),
+        ({"question": "who?"}, "text 1 must be a table with question, context"),
+        ({"question": "who?", "context": 3}, "text 1: 'context' must be text, got int 3"),
+        ({"question": None, "context": ""}, "text 1: 'question' must be text, got NoneType"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ANSWER.given(task, wrong, "text 1")
+
+
+# Thresholds
+
+
+def test_the_threshold_is_the_best_on_the_dev_file() -> None:
+    task = Task(
+        does="answer", columns=COLUMNS, length=32, metric="exact_match",
+        options={"no_answer": True, "null_threshold": None},
+    )  # fmt: skip
+    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    assert isinstance(asked, BySpan)
+
+    def spoken(null: float) -> Spoken:
+        return Spoken(spans=np.array([[0, 3]]), scores=np.array([1.0]), null=null)
+
+    has, none = Item(texts=("?", "one two"), truth=("one",)), Item(texts=("?", "one two"), truth=())
+    items, margins = [has, has, none, has, none], [-2.0, 1.0, 2.0, 3.0, 4.0]
+    said = [spoken(1.0 + m) for m in margins]
+    better = asked.settled(items, said)
+    assert [asked.truth(i, s) for i, s in zip(items, said, strict=True)] == ["one", *[""] * 4]
+    told = [better.truth(i, s) for i, s in zip(items, said, strict=True)]
+    assert told == ["one", "one", "", "", ""]
+    truths = [i.truth for i in items]
+    found = ANSWER.measure(task, truths, told)
+    assert found["exact_match"] == 0.8
+    assert better.task.options["null_threshold"] == better.null_threshold == 1.0
+    again = ask(better.task, toy.card("bert"), toy.tokenizer("bert"))
+    assert again == better
+    assert better.settled(items, [spoken(9.0)] * 5) == better  # settled once
+
+
+# Learning
+
+
+def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> Tuned:
+    base = tmp_path / "base"
+    if not base.exists():
+        toy.pretrained(family, base, dropout=0.0, attention_dropout=0.0)
+    known: dict[str, Any] = {"dev": train, "epochs": 50.0, "batch": 10, "rate": 4e-3, "length": 64}
+    known |= {"evaluate_every": 50, **more}
+    return finetune(base, task="answer", train=train, terminal=None, device="cpu", **known)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
+    train = squad(tmp_path / "train.json", toys(20, 1))
+    tuned = learn(tmp_path, family, train, out=tmp_path / "out")
+    assert tuned.best.dev["exact_match"] > 0.9
+    assert tuned.best.dev["answer_f1"] > 0.9
+    assert tuned.task.metric == "answer_f1"
+    assert tuned.task.options["no_answer"] is False
+    loaded = unmask.load(tmp_path / "out")
+    assert loaded.labelled
+    assert loaded.labels == ()
+    rows = loaded.rows(train)
+    said = loaded.predict(rows)
+    right = [s["answer"] == r["answers"][0]["text"] for s, r in zip(said, toys(20, 1), strict=True)]
+    assert np.mean(right) > 0.9
+    for row, one in zip(rows, said, strict=True):
+        assert row["context"][one["start"] :].startswith(one["answer"])
+    assert loaded.score(train)["exact_match"] == pytest.approx(tuned.best.dev["exact_match"])
+    shown = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(shown["errors"]) == sum(not r for r in right)
+    assert "question-answering" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_path: Path) -> None:
+    train = squad(tmp_path / "train.json", toys(30, 2, impossible=0.4))
+    test = squad(tmp_path / "test.json", toys(10, 3, impossible=0.4))
+    known = {"epochs": 65.0, "test": test, "out": tmp_path / "out", "metric": "exact_match"}
+    tuned = learn(tmp_path, "bert", train, **known)
+    assert tuned.task.options["no_answer"] is True
+    assert isinstance(tuned.task.options["null_threshold"], float)
+    assert tuned.best.dev["exact_match"] > 0.9
+    assert tuned.best.dev["no_answer_exact_match"] > 0.8
+    assert tuned.best.dev["has_answer_exact_match"] > 0.8
+    assert read_task(tmp_path / "out") == tuned.task
+    loaded = unmask.load(tmp_path / "out")
+    for path, figures in ((train, tuned.best.dev), (test, tuned.best.test)):
+        assert loaded.score(path) == pytest.approx(dict(figures), abs=1e-5)
+    again = learn(tmp_path, "bert", train, **known, resume=True)
+    assert again.task == tuned.task
+
+
+def test_other_libraries_read_the_model_and_theirs_is_read(tmp_path: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering
+
+    train = squad(tmp_path / "train.json", toys(20, 1))
+    tuned = learn(tmp_path, "bert", train, epochs=1.0, out=tmp_path / "out")
+    theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out")
+    assert type(theirs).__name__ == "BertForQuestionAnswering"
+    assert theirs.config.num_labels == 2
+    theirs.save_pretrained(tmp_path / "theirs")
+    tuned.opened.tokenizer.save(tmp_path / "theirs")
+    opened = unmask.load(tmp_path / "theirs")
+    assert opened.task is None
+    assert task_of(opened.opened).does == "answer"
+    given = [{"question": "red ?", "context": "a cat red dog"}]
+    assert opened.predict(given)[0]["candidates"] == tuned.predict(given)[0]["candidates"]
+    assert score_file(opened.opened, train) == pytest.approx(dict(tuned.best.dev), abs=1e-5)
+    # Its head is where further training begins.
+    more = finetune(
+        tmp_path / "theirs", task="answer", train=train, dev=train, terminal=None, device="cpu",
+        epochs=1.0, rate=1e-9, length=64,
+    )  # fmt: skip
+    assert not any("new, drawn at random" in note for note in more.notes)
+    assert more.best.dev == pytest.approx(dict(tuned.best.dev), abs=1e-3)
+
+
+def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:
+    long = [r["context"] + " cat" * 60 for r in toys(20, 1)]
+    records = [r | {"context": c} for r, c in zip(toys(20, 1), long, strict=True)]
+    train = squad(tmp_path / "train.json", records)
+    tuned = learn(tmp_path, "bert", train, epochs=1.0, options={"stride": 8})
+    assert any("20 of 20 training texts have more than 64 tokens and are read in parts" in note
+               for note in tuned.notes)  # fmt: skip

@@ -1,0 +1,352 @@
+"""Answers in a text: every one is found again in its windows, and the best span is what is said."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.batch import IGNORE
+from unmask.finetuning import by_span, tables
+from unmask.finetuning.ask import Question
+from unmask.finetuning.by_span import BySpan, fullest, tokens_of, windows
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
+from unmask.finetuning.predict import say
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.heads.spans import END, START
+from unmask.hiding.collate import pad
+from unmask.published.catalogue import MODELS
+from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordPiece
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+COLUMNS = Columns(texts=("question", "context"), label="answers")
+QUESTION = "?"
+UNWRITTEN = " \r\n\u200b\u00a0\ufe0f"
+ENCODERS_AND_DECODERS = ("bert", "gpt2")
+
+
+def asking(family: str, length: int = 40, **options: object) -> BySpan:
+    known = {"stride": 4, "no_answer": True, **options}
+    task = Task(does="answer", columns=COLUMNS, length=length, options=known, metric="answer_f1")
+    asked = ask(task, toy.card(family), toy.tokenizer(family))
+    assert isinstance(asked, BySpan)
+    return asked
+
+
+def item(context: str, answer: str | None, question: str = QUESTION) -> Item:
+    if answer is None:
+        return Item(texts=(question, context), truth=())
+    return Item(texts=(question, context), truth=(answer,), starts=(context.index(answer),))
+
+
+def marked(question: Question, bit: int) -> list[int]:
+    label = question.example.label
+    return np.flatnonzero((label != IGNORE) & (label & bit != 0)).tolist()
+
+
+def null_place(asked: BySpan, question: Question) -> int:
+    return len(question.example.inputs) - 1 if asked.around.causal else 0
+
+
+def answered(asked: BySpan, question: Question, one: Item) -> str | None:
+    """Read the answer that a window asks for off its labels; None: no answer."""
+    (start,), (end,) = marked(question, START), marked(question, END)
+    if start == null_place(asked, question):
+        assert end == start
+        return None
+    label = question.example.label
+    places = np.flatnonzero(label != IGNORE)
+    places = places[places != null_place(asked, question)].tolist()
+    offsets = question.part.offsets
+    assert len(places) == len(offsets)
+    span = np.array([offsets[places.index(start), 0], offsets[places.index(end), 1]])
+    return by_span._text(one, span)
+
+
+def reference_tokenizer(family: str, folder: Path):
+    from transformers import AutoTokenizer
+
+    toy.tokenizer(family).save(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(("length", "stride"), [(40, 4), (16, 3), (24, 0), (12, 2)])
+def test_windows_are_the_reference_library_s(length: int, stride: int, tmp_path: Path) -> None:
+    theirs = reference_tokenizer("bert", tmp_path)
+    asked = asking("bert", length, stride=stride)
+    for context, _ in toy.texts(20, 3, 1, 40):
+        expected = theirs(
+            QUESTION, context, truncation="only_second", max_length=length, stride=stride,
+            return_overflowing_tokens=True,
+        )  # fmt: skip
+        questions = asked.questions([item(context, None)])
+        assert [q.example.inputs.tolist() for q in questions] == expected["input_ids"]
+        assert [q.example.segments.tolist() for q in questions] == expected["token_type_ids"]
+        assert all(q.cut == (len(questions) > 1) for q in questions)
+        assert {answered(asked, q, item(context, None)) for q in questions} == {None}
+
+
+def test_a_decoder_reads_question_end_context_end_and_its_last_token_says_no_answer() -> None:
+    asked, tokenizer = asking("gpt2"), toy.tokenizer("gpt2")
+    (question,) = asked.questions([item("a dog runs", None)])
+    a, b = (tokenizer.encode(t).ids.tolist() for t in (QUESTION, "a dog runs"))
+    end = tokenizer.special.end
+    assert question.example.inputs.tolist() == [*a, end, *b, end]
+    assert marked(question, START) == marked(question, END) == [len(a) + len(b) + 1]
+    assert question.example.label[: len(a) + 1].tolist() == [IGNORE] * (len(a) + 1)
+    assert question.example.rank.tolist() == list(range(len(a) + len(b) + 2))
+
+
+@given(st.integers(0, 300), st.integers(1, 60), st.integers(0, 80))
+def test_windows_cover_a_text_and_overlap_as_asked(n: int, room: int, stride: int) -> None:
+    begins = windows(n, room, stride)
+    assert begins[0] == 0
+    assert begins[-1] + room >= n
+    overlap = min(stride, room // 2)
+    assert all(b - a == room - overlap for a, b in pairwise(begins))
+    assert len(begins) == 1 or begins[-2] + room < n  # none too many
+
+
+@given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 60))
+def test_each_token_counts_in_the_window_where_most_stands_around_it(
+    n: int, room: int, stride: int
+) -> None:
+    begins = windows(n, room, stride)
+    counts = [min(room, n - begin) for begin in begins]
+    owners = np.zeros(n, int)
+    for begin, count, own in zip(begins, counts, fullest(begins, counts), strict=True):
+        assert len(own) == count
+        owners[begin : begin + count] += own
+        for i in np.flatnonzero(own).tolist():
+            mine = min(i, count - 1 - i) + 0.01 * count
+            for b, c in zip(begins, counts, strict=True):
+                j = begin + i - b
+                assert not 0 <= j < c or mine >= min(j, c - 1 - j) + 0.01 * c
+    assert (owners == 1).all()
+
+
+def test_a_long_question_has_half_of_the_tokens_and_is_cut() -> None:
+    asked = asking("bert", 20)
+    (question,) = asked.questions([item("1 2", "2", "7 " * 50)])
+    seven, context = (toy.tokenizer("bert").encode(t).ids.tolist() for t in ("7", "1 2"))
+    assert question.cut
+    assert question.example.inputs.tolist()[1:-1] == [*(seven * 8), asked.special.end, *context]
+    assert answered(asked, question, item("1 2", "2")) == "2"
+
+
+@pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
+def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
+    context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
+    one = item(context, "red green")
+    asked = asking(family, 24, stride=6)
+    said = [answered(asked, q, one) for q in asked.questions([one])]
+    assert len(said) > 3
+    assert set(said) == {None, "red green"}
+
+
+@pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
+@settings(deadline=None, max_examples=60)
+@given(
+    words=st.lists(
+        st.sampled_from(
+            [*toy.WORDS, "e\u0301", "nai\u0308ve", "é", "👩‍👩‍👧", "☃\ufe0f", "\r\n", "\u200b",
+             "unheard-of", "好", "\u00a0", "x" * 120]
+        ),
+        min_size=1, max_size=60,
+    ),
+    data=st.data(),
+)  # fmt: skip
+def test_any_answer_is_found_again_from_its_tokens(
+    family: str, words: list[str], data: st.DataObject
+) -> None:
+    context = " ".join(words)
+    start = data.draw(st.integers(0, len(words) - 1))
+    end = data.draw(st.integers(start + 1, min(start + 3, len(words))))
+    answer = " ".join(words[start:end])
+    place = len(" ".join(words[:start])) + (start > 0)
+    asked = asking(family, 64, stride=24)
+    one = Item(texts=(QUESTION, context), truth=(answer,), starts=(place,))
+    offsets = by_span._offsets(asked.tokenizer, context)
+    tokens = tokens_of(place, place + len(answer), offsets)
+    if tokens == (-1, -1):  # the tokenizer writes it as nothing
+        assert not answer.strip(UNWRITTEN)
+        return
+    got = [answered(asked, q, one) for q in asked.questions([one])]
+    whole = {text for text in got if text is not None}
+    if tokens[1] - tokens[0] < 10:
+        assert len(whole) == 1
+    for text in whole:
+        assert answer.strip(UNWRITTEN) in text
+        assert text in context
+        assert text == text.strip()
+
+
+def spoken(asked: BySpan, one: Item, scores: list[np.ndarray]) -> by_span.Spoken:
+    """Join scores given for the context's tokens of each window, and then for no answer."""
+    questions = asked.questions([one])
+    if not asked.around.causal:
+        scores = [np.concatenate([x[-1:], x[:-1]]) for x in scores]
+    return asked.joined(questions, [x.astype(np.float32) for x in scores])
+
+
+def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) -> np.ndarray:
+    x = np.zeros((n + 1, 2))
+    for column, given_ in enumerate((starts, ends)):
+        for place, value in given_.items():
+            x[place, column] = value
+    x[n] = null / 2
+    return x
+
+
+@pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
+def test_the_best_span_is_said_with_its_place_and_probability(family: str) -> None:
+    context = "the cat runs"
+    one = item(context, "cat runs")
+    asked = asking(family, n_best=3)
+    pieces = asked.tokenizer.offsets(context)
+    first = next(i for i, (_, e) in enumerate(pieces) if e > 4)
+    scores = spoken(asked, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)])
+    said = asked.answer(one, scores)
+    assert (said["answer"], said["start"]) == ("cat runs", 4)
+    assert asked.truth(one, scores) == "cat runs"
+    totals = [*scores.scores, 3.0]
+    assert totals[0] == 9.0
+    assert said["probability"] == pytest.approx(np.exp(9.0) / np.exp(totals).sum())
+    shares = [c["probability"] for c in said["candidates"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0)
+    assert {c["answer"] for c in said["candidates"]} >= {"cat runs", ""}
+    assert len(shares) == 4  # three spans, and no answer
+
+
+def test_an_end_before_its_start_and_too_long_a_span_are_not_said() -> None:
+    context = "0 1 2 3 4 5"
+    one = item(context, "4")
+    asked = asking("bert", longest=2)
+    said = asked.truth(one, spoken(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)]))
+    assert said == "4 5"
+    said = asked.truth(one, spoken(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)]))
+    assert said == "0 1"
+
+
+def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
+    one = item("0 1 2", "1")
+    scores = [flat(3, {1: 2.0}, {1: 2.0}, 5.0)]
+    for options, expected in (
+        ({}, ""),
+        ({"null_threshold": 0.5}, ""),
+        ({"null_threshold": 1.5}, "1"),
+        ({"no_answer": False}, "1"),
+    ):
+        asked = asking("bert", **options)
+        said = spoken(asked, one, scores)
+        assert by_span.margin(said) == pytest.approx(1.0)
+        assert asked.truth(one, said) == expected
+        answer = asked.answer(one, said)
+        assert answer["answer"] == expected
+        assert answer["start"] == (2 if expected else None)
+    assert "" not in {c["answer"] for c in asked.answer(one, said)["candidates"]}
+
+
+def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> None:
+    one = item(" ".join(["7"] * 12), None)
+    asked = asking("bert", 12, stride=4)  # 3 around, 1 of the question: windows of 8 tokens
+    assert [q.part.begin for q in asked.questions([one])] == [0, 4]
+    # Token 7 is the last of the first window and in the middle of the second.
+    scores = spoken(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
+    assert scores.scores.max() < 18.0
+    scores = spoken(asked, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)])
+    assert scores.scores[0] == 18.0
+    assert scores.spans[0].tolist() == [14, 15]
+    assert scores.null == -1.0
+
+
+def test_the_loss_is_the_head_s() -> None:
+    asked = asking("bert", 20)
+    model = toy.card("bert").build(heads_for(asked.task, toy.card("bert"))).initialize(1).eval()
+    context = " ".join(toy.WORDS[:40])
+    items = [item(context, "tree"), item("the cat", None)]
+    questions = asked.questions(items)
+    said = say(asked, model, questions)
+    term = model(pad([q.example for q in questions], asked.special)).terms["span"]
+    totals = [asked.loss(one, s) for one, s in zip(items, said.scores, strict=True)]
+    assert sum(total for total, _ in totals) == pytest.approx(float(term.total.detach()), rel=1e-5)
+    assert sum(n for _, n in totals) == term.count == len(questions)
+    unknown = [replace(one, truth=None) for one in items]
+    said = say(asked, model, asked.questions(unknown))
+    totals = [asked.loss(one, s) for one, s in zip(unknown, said.scores, strict=True)]
+    assert totals == [(0.0, 0)] * 2
+
+
+@pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
+@pytest.mark.parametrize("context", ["", " ", "\u200b", "x", "\r\n", "👩‍👩‍👧", "e\u0301" * 3])
+@torch.no_grad()
+def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> None:
+    card = toy.card(family)
+    for options in ({"no_answer": True}, {"no_answer": False}):
+        asked = asking(family, **options)
+        model = card.build(heads_for(asked.task, card)).initialize(1).eval()
+        for question in ("", QUESTION, "cat " * 60):
+            one = Item(texts=(question, context))
+            (scores,) = say(asked, model, asked.questions([one])).scores
+            said = asked.answer(one, scores)
+            assert said["answer"] == asked.truth(one, scores)
+            for c in said["candidates"]:
+                at = c["start"]
+                assert c["answer"] == ("" if at is None else context[at : at + len(c["answer"])])
+                assert c["answer"] == c["answer"].strip()
+                assert bool(c["answer"]) == (at is not None)
+            assert sum(c["probability"] for c in said["candidates"]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
+def test_the_least_length_has_room_for_a_token_of_each_text(family: str) -> None:
+    least = {"bert": 5, "gpt2": 4}[family]
+    one = item("cat cat", "cat")
+    for question in asking(family, least).questions([one]):
+        assert len(question.example.inputs) <= least
+    with pytest.raises(ValueError, match=f"length must be at least {least}, got {least - 1}"):
+        asking(family, least - 1)
+
+
+XQUAD = [SHARED / "xquad" / f"xquad.{name}.json.xz" for name in ("en", "de", "es")]
+SHIFTS = [SHARED / "qa_squadshifts_wiki" / f"{name}.json.xz" for name in ("train", "dev")]
+
+
+@pytest.fixture(scope="module")
+def all_items() -> dict[Path, list[Item]]:
+    kind = TASK_KINDS["answer"]
+    found = {}
+    for path in (*XQUAD, *SHIFTS):
+        table = tables.read(path)
+        columns = kind.columns(table, (), None, ())
+        found[path] = kind.items(table, columns, "strict", known=True, options={})
+    return found
+
+
+@pytest.mark.skipif(not SHIFTS[0].exists(), reason="the shared data are not here")
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("vocabulary", [WordPiece(1000), ByteBPE(1000)])
+def test_every_answer_of_real_questions_is_found_again_in_its_windows(
+    vocabulary: WordPiece | ByteBPE, every: int, all_items: dict[Path, list[Item]]
+) -> None:
+    name = "bert-base-uncased" if isinstance(vocabulary, WordPiece) else "gpt2"
+    some = [one.texts[1] for items in all_items.values() for one in items[::40]]
+    tokenizer: Tokenizer = learn(TokenizerSpec(vocabulary, MODELS[name].tokenizer.frame), some)
+    task = Task(does="answer", columns=COLUMNS, length=384, metric="answer_f1")
+    asked = ask(task, MODELS[name], tokenizer)
+    for items in all_items.values():
+        items = items[::every]
+        whole: set[int] = set()
+        for question in asked.questions(items):
+            text = answered(asked, question, items[question.item])
+            if text is not None:
+                assert items[question.item].truth[0].strip() in text
+                whole.add(question.item)
+        assert len(whole) == len(items)

@@ -1,0 +1,254 @@
+"""Choices: however options and answers are written, the same questions are read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unmask.finetuning import choices
+from unmask.finetuning.choices import find_columns, find_texts, numbering_of, read_choices
+from unmask.finetuning.tables import Table, read
+from unmask.finetuning.tasks import Columns
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "multiple_choice"
+OPTIONS = [("rain", "snow", "wind"), ("a cat", "a dog", "a cow"), ("red", "green", "blue")]
+RIGHT = [0, 2, 1]
+
+
+def table(*rows: dict[str, object]) -> Table:
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    numbered = [(i, tuple(row.get(c) for c in columns)) for i, row in enumerate(rows, 1)]
+    return Table(path=Path("some.jsonl"), columns=columns, rows=numbered)
+
+
+def rows(write_options, write_answer) -> Table:
+    """Write three questions in some form."""
+    return table(
+        *(
+            {"context": "c", "question": f"q{i}"}
+            | write_options(options)
+            | write_answer(right, options)
+            for i, (options, right) in enumerate(zip(OPTIONS, RIGHT, strict=True))
+        )
+    )
+
+
+def as_list(options) -> dict[str, object]:
+    return {"choices": list(options)}
+
+
+@pytest.mark.parametrize(
+    "write_options",
+    [
+        as_list,
+        lambda options: {"options": list(options)},
+        lambda options: {f"choice{i}": o for i, o in enumerate(options, 1)},
+        lambda options: {f"ending{i}": o for i, o in enumerate(options)},
+        lambda options: {f"answer{c}": o for c, o in zip("ABC", options, strict=True)},
+        lambda options: {f"sentence_quiz{i}": o for i, o in enumerate(options, 1)},
+        lambda options: dict(zip("ABC", options, strict=True)),
+        lambda options: {"choices": {"text": list(options), "label": ["A", "B", "C"]}},
+        lambda options: {"choices": {"text": list(options)}},
+        lambda options: {"choices": [{"text": o, "label": o[0]} for o in options]},
+    ],
+)
+def test_every_form_of_options_is_found_and_read(write_options) -> None:
+    found = rows(write_options, lambda right, _: {"label": right})
+    columns = find_columns(found)
+    assert (columns.texts, columns.label) == (("context", "question"), "label")
+    read = read_choices(found, columns)
+    assert [one.options for one in read] == OPTIONS
+    assert [one.truth for one in read] == RIGHT
+    assert [(one.context, one.question) for one in read] == [(("c",), f"q{i}") for i in range(3)]
+    assert read[2].where == "some.jsonl:3"
+
+
+@pytest.mark.parametrize(
+    ("numbering", "write_answer"),
+    [
+        ("from 0", lambda right, _: {"gold": right}),
+        ("from 0", lambda right, _: {"answer": str(right)}),
+        ("from 0", lambda right, _: {"label": float(right)}),
+        ("from 1", lambda right, _: {"AnswerRightEnding": right + 1}),
+        ("letters", lambda right, _: {"answer": "ABC"[right]}),
+        ("letters", lambda right, _: {"correct": "abc"[right]}),
+        ("texts", lambda right, options: {"answer": f" {options[right]} "}),
+    ],
+)
+def test_every_form_of_answer_is_found_and_read(numbering: str, write_answer) -> None:
+    found = rows(as_list, write_answer)
+    columns = find_columns(found)
+    assert numbering_of(found, columns) == numbering
+    assert [one.truth for one in read_choices(found, columns)] == RIGHT
+
+
+def test_the_names_that_a_file_gives_its_options_come_first() -> None:
+    def write_options(options) -> dict[str, object]:
+        return {"choices": {"text": list(options), "label": ["2", "1", "0"]}}
+
+    found = rows(write_options, lambda right, _: {"answerKey": right})
+    columns = find_columns(found)
+    assert numbering_of(found, columns) == "names"
+    assert [one.truth for one in read_choices(found, columns)] == [2 - right for right in RIGHT]
+
+
+def test_questions_that_hold_their_options_are_read() -> None:
+    question = {
+        "stem": "Which falls?",
+        "choices": [{"text": "rain", "label": "A"}, {"text": "fog", "label": "B"}],
+    }
+    found = table({"id": "1", "question": question, "answerKey": "A"})
+    columns = find_columns(found)
+    assert columns == Columns(texts=("question",), label="answerKey", choices=("question",))
+    (one,) = read_choices(found, columns)
+    assert (one.context, one.options, one.truth) == (("Which falls?",), ("rain", "fog"), 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "texts", "question"),
+    [
+        ("passage question", ("passage", "question"), "question"),
+        ("question article", ("article", "question"), "question"),
+        ("startphrase sent1 sent2", ("sent1", "sent2"), "sent2"),
+        ("ctx_a ctx_b ctx", ("ctx",), None),
+        ("goal", ("goal",), None),
+        ("Premise", ("Premise",), None),
+        (
+            "InputSentence1 InputSentence2 InputSentence3",
+            ("InputSentence1", "InputSentence2", "InputSentence3"),
+            None,
+        ),
+    ],
+)
+def test_what_is_read_before_the_options_is_found(names: str, texts, question) -> None:
+    found = find_texts(table(dict.fromkeys(names.split(), "x") | {"choices": ["a", "b"]}))
+    assert found == Columns(texts=texts, label="", choices=("choices",))
+    assert choices.asked(texts) == question
+
+
+def test_turns_of_a_dialog_stay_apart() -> None:
+    found = table(
+        {
+            "dialogue": ["M: Hi.", "W: Hello."],
+            "question": "Who?",
+            "choice": ["a", "b"],
+            "answer": 1,
+        },
+        {"dialogue": "M: Bye.", "question": "Who?", "choice": ["a", "b"], "answer": 0},
+    )
+    first, second = read_choices(found, find_columns(found))
+    assert (first.context, first.question) == (("M: Hi.", "W: Hello."), "Who?")
+    assert second.context == ("M: Bye.",)
+
+
+def test_named_columns_are_taken_and_the_last_text_is_the_question() -> None:
+    found = table({"a": "x", "b": "y", "right": "no", "wrong": "yes", "y": "no", "label": 7})
+    columns = find_columns(found, ("b", "a"), "y", ("right", "wrong"))
+    assert columns == Columns(texts=("b", "a"), label="y", choices=("right", "wrong"))
+    (one,) = read_choices(found, columns)
+    assert (one.context, one.question, one.options, one.truth) == (("y",), "x", ("no", "yes"), 0)
+
+
+def test_numbers_of_options_may_differ() -> None:
+    found = table(
+        {"question": "q", "choice1": "a", "choice2": "b", "choice3": "c", "label": 3},
+        {"question": "q", "choice1": "a", "choice2": "b", "choice3": "", "label": 1},
+        {"question": "q", "choice1": "a", "choice2": "b", "choice3": None, "label": 2},
+    )
+    read = read_choices(found, find_columns(found))
+    assert [len(one.options) for one in read] == [3, 2, 2]
+    assert [one.truth for one in read] == [2, 0, 1]
+
+
+def test_without_answers_none_are_read() -> None:
+    found = table({"question": "q", "choices": ["a", "b"]})
+    (one,) = read_choices(found, find_texts(found), known=False)
+    assert one.truth is None
+
+
+def test_a_short_file_is_read_as_it_is_said() -> None:
+    row = {"question": "q", "choices": ["a", "b", "c"], "label": 1}
+    columns = find_columns(table(row))
+    with pytest.raises(ValueError, match=r"'label' fit several ways .*: from 0, from 1; say which"):
+        read_choices(table(row), columns)
+    truths = [
+        read_choices(table(row), columns, numbering=how)[0].truth for how in ("from 0", "from 1")
+    ]
+    assert truths == [1, 0]
+
+
+ROW = {"question": "q", "choices": ["a", "b"], "label": 0}
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"label": 2}, r"jsonl:2: the answer in column 'label', int 2, is none of the 2 options: "),
+        ({"label": "c"}, r"jsonl:2: the answer in column 'label', str 'c', is none of"),
+        ({"label": None}, r"jsonl:2: no answer in column 'label'"),
+        ({"label": -1}, r"jsonl:2: the answer in column 'label', int -1, is none of"),
+        ({"label": True}, r"jsonl:2: the answer in column 'label', bool True, is none of"),
+        ({"choices": ["a"]}, r"jsonl:2: only 1 option in 'choices'; there must be 2 at least"),
+        ({"choices": []}, r"jsonl:2: only no option in 'choices'"),
+        ({"choices": ["a", " "]}, r"jsonl:2: option 2 in 'choices' is empty"),
+        ({"choices": ["a", 1]}, r"jsonl:2: 'choices' must be text, got int 1"),
+        (
+            {"choices": "a or b"},
+            r"jsonl:2: 'choices' must be a list of options, .*got str 'a or b'",
+        ),
+        ({"choices": None}, r"jsonl:2: 'choices' must be a list of options, .*got NoneType"),
+        (
+            {"choices": {"text": ["a", "b"], "label": ["A"]}},
+            r"jsonl:2: 2 options in 'choices', but 1 labels",
+        ),
+        ({"question": 5}, r"jsonl:2: 'question' must be text, got int 5"),
+    ],
+)
+def test_each_mistake_is_one_line_that_names_its_place(second, message: str) -> None:
+    found = table(ROW, ROW | second, ROW | {"label": 1})
+    with pytest.raises(ValueError, match=message) as caught:
+        read_choices(found, find_columns(found))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_does_not_fit_the_numbering_of_another_file_is_named() -> None:
+    with pytest.raises(ValueError, match=r"jsonl:1: .*int 0, counted from 1, is none of the 2"):
+        read_choices(table(ROW), find_columns(table(ROW)), numbering="from 1")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": "q", "label": 1}, "which columns hold the options.*'question', 'label'"),
+        ({"choices": [], "label": 1}, "which columns hold what is read before the options"),
+        ({"question": "q", "choices": []}, "which column holds the answer"),
+        ({"question": "q", "choice1": "a", "choice3": "b"}, "which columns hold the options"),
+    ],
+)
+def test_columns_that_are_not_found_are_asked_for(row, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_columns(table(row))
+
+
+def test_a_named_column_that_is_not_there_is_an_error() -> None:
+    for named in ({"texts": ("x",)}, {"label": "x"}, {"choices": ("choices", "x")}):
+        with pytest.raises(ValueError, match="no column 'x'"):
+            find_columns(table(ROW), **named)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+@pytest.mark.parametrize(
+    ("name", "n", "n_options"),
+    [("dream/dev", 2040, 3), ("roc_story_cloze/test", 1871, 2), ("copa", 100, 2),
+     ("piqa", 1838, 2), ("commonsense_qa", 1221, 4), ("openbookqa", 500, 4)],
+)  # fmt: skip
+def test_published_files_are_read_without_naming_a_column(name: str, n: int, n_options) -> None:
+    (path,) = SHARED.glob(f"{name}.jsonl*")
+    found = read(path)
+    columns = find_columns(found)
+    chosen = read_choices(found, columns)
+    assert numbering_of(found, columns) == "from 0"
+    assert len(chosen) == n
+    assert {len(one.options) for one in chosen} == {n_options}
+    assert {one.truth for one in chosen} == set(range(n_options))
+    assert json.dumps([one.where for one in chosen[:2]]).count(path.name) == 2

@@ -1,0 +1,345 @@
+"""Multiple choice: options are compared with one another, in training and after it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmask
+from unmask.batch import IGNORE, Example
+from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
+from unmask.finetuning.batches import batches, micro, together
+from unmask.finetuning.by_choice import ByChoice, fit
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.predict import predict, task_of
+from unmask.finetuning.tables import read
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import finetune
+from unmask.hiding.collate import pad
+from unmask.tokens.vocabulary import Special
+
+CLOSE = 1e-4
+SPECIAL = Special(size=99, pad=0, start=1, end=2)
+COLUMNS = Columns(texts=("context", "question"), label="label", choices=("choices",))
+TASK = Task(does="choose", columns=COLUMNS, name="choose", length=40)
+DATA = Path(__file__).parents[2] / "../shared/data/multiple_choice"
+
+
+def some_items(n: int, seed: int = 0, *, known: bool = True) -> list[Item]:
+    """Make items whose right option says again the word that is asked for."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(n):
+        words = rng.choice(toy.WORDS[:20], 6, replace=False).tolist()
+        n_options = int(rng.integers(2, 5))
+        right = int(rng.integers(n_options))
+        options = words[1 : n_options + 1]
+        options[right] = words[0]
+        made.append(
+            Item(texts=(" ".join(words[:1] * 3), "very"), options=tuple(options),
+                 truth=right if known else None)
+        )  # fmt: skip
+    return made
+
+
+def good(item: Item) -> Item:
+    """Let the right option be "good", which is learned fast."""
+    options = list(item.options)
+    options[item.truth] = "good"
+    return replace(item, options=tuple(options))
+
+
+def row(item: Item) -> dict:
+    return {
+        "context": item.texts[0], "question": item.texts[1], "choices": list(item.options),
+        "label": item.truth,
+    }  # fmt: skip
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+def opened(family: str) -> Opened:
+    """Make a random model that chooses, its weights large enough that options differ."""
+    card = toy.card(family)
+    card = replace(card, heads=heads_for(TASK, card))
+    model = card.build().eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.2)
+    return Opened(
+        card=card, model=model, tokenizer=toy.tokenizer(family), labels=(), missing=(), extra=()
+    )
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 60))
+def test_an_option_is_cut_only_where_it_is_over_half(n_text: int, n_option: int, room: int) -> None:
+    text, option = fit(n_text, n_option, room)
+    assert text + option == min(n_text + n_option, room)
+    assert 0 <= text <= n_text
+    assert option == n_option or (option >= room // 2 and n_option > room // 2)
+
+
+def test_each_option_is_read_after_the_end_of_the_text() -> None:
+    for family in ("bert", "gpt2"):
+        tokenizer, card = toy.tokenizer(family), toy.card(family)
+        asked = ask(replace(TASK, length=12), card, tokenizer)
+        assert isinstance(asked, ByChoice)
+        item = Item(texts=("cat " * 30 + "dog", "sun moon"), options=("a tree", "runs"), truth=1)
+        first, second = asked.questions([item])
+        text = tokenizer.encode(" ".join(item.texts)).ids.tolist()
+        s, around = asked.special, asked.around
+        for question, option in ((first, "a tree"), (second, "runs")):
+            said = tokenizer.encode(option).ids.tolist()
+            fixed = [*s.before, *around.between, *said, *s.after]
+            kept = text[len(text) - (12 - len(fixed)) :]
+            expected = [*s.before, *kept, *around.between, *said, *s.after]
+            assert question.example.inputs.tolist() == expected
+            assert question.cut
+            assert question.example.group == 0
+        assert (first.example.label, second.example.label) == (0, 1)
+        if family == "bert":
+            n = len(expected) - len(said) - len(s.after)
+            assert second.example.segments.tolist() == [0] * n + [1] * (len(expected) - n)
+
+
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
+    model = opened(family)
+    items = some_items(9, 1, known=False)
+    items[2] = replace(items[2], texts=("cat " * 200,))
+    items[4] = replace(items[4], options=("dog " * 200, "", "a"))
+    given = [TASK_KINDS["choose"].plain(item) for item in items]
+    alone = [predict(model, [one], task=TASK)[0] for one in given]
+    for batch_tokens in (1, 90, 10_000):
+        together = predict(model, given, task=TASK, batch_tokens=batch_tokens)
+        for item, one, answer in zip(items, alone, together, strict=True):
+            assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=CLOSE)
+            assert answer["index"] == one["index"]
+            assert answer["choice"] == item.options[answer["index"]]
+            assert sum(answer["probabilities"]) == pytest.approx(1)
+            assert len(answer["probabilities"]) == len(item.options)
+    assert len({str(answer) for answer in alone}) == len(alone)
+
+
+@torch.no_grad()
+def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
+    model, task = opened("t5"), replace(TASK, length=99)
+    asked = ask(task, model.card, toy.tokenizer("t5"))
+    (item,) = some_items(1, 3, known=False)
+    (answer,) = predict(model, [TASK_KINDS["choose"].plain(item)], task=task)
+    said = []
+    for k in range(len(item.options)):
+        (question,) = asked.questions([replace(item, truth=k)])
+        batch = pad([question.example], asked.special)
+        said.append(-float(model.model(batch).terms["label"].total))
+    expected = torch.tensor(said).softmax(0).tolist()
+    assert answer["probabilities"] == pytest.approx(expected, abs=CLOSE)
+    source = toy.tokenizer("t5").decode(question.example.source.tolist())
+    listed = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.options, 1))
+    assert source == f"choose {listed} context: {' '.join(item.texts)}"
+
+
+@pytest.mark.parametrize("n_options", [2, 3, 5])
+def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_path: Path) -> None:
+    import transformers as hf
+
+    known = toy.tokenizer("bert")
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=known.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special.pad,
+    )  # fmt: skip
+    theirs = hf.BertForMultipleChoice(config).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.normal_(std=0.2)
+    theirs.save_pretrained(tmp_path)
+    known.save(tmp_path)
+    mine = open_folder(tmp_path)
+    task = task_of(mine)
+    assert (task.does, mine.missing, mine.extra) == ("choose", (), ())
+    items = [i for i in some_items(60, 5) if len(i.options) == min(n_options, 4)][:6]
+    if n_options == 5:
+        items = [replace(item, options=(*item.options, "moon")) for item in items]
+    asked = ask(task, mine.card, known)
+    batch = pad([q.example for q in asked.questions(items)], asked.special)
+    shape = (len(items), n_options, -1)
+    seen = (batch.inputs != known.special.pad).long()
+    out = theirs(
+        input_ids=batch.inputs.reshape(shape), token_type_ids=batch.segments.reshape(shape),
+        attention_mask=seen.reshape(shape), labels=torch.tensor([item.truth for item in items]),
+    )  # fmt: skip
+    with torch.no_grad():
+        said = mine.model(batch, scores=True)
+    assert said.terms["choice"].count == len(items)
+    assert said.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
+    scores = said.scores["choice"].reshape(len(items), n_options)
+    assert torch.allclose(scores, out.logits, atol=1e-4)
+    given = [TASK_KINDS["choose"].plain(item) for item in items]
+    for answer, row in zip(predict(mine, given), out.logits.softmax(-1).tolist(), strict=True):
+        assert answer["probabilities"] == pytest.approx(row, abs=CLOSE)
+
+    write_folder(tmp_path / "ours", mine.model, mine.card, known)
+    again = hf.BertForMultipleChoice.from_pretrained(tmp_path / "ours")
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=5), min_size=1, max_size=40),
+    st.integers(1, 200), st.integers(1, 9),
+)  # fmt: skip
+def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
+    examples = [
+        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), group=i, label=int(k == 0))
+        for i, some in enumerate(lengths)
+        for k, n in enumerate(some)
+    ]
+    assert together(examples) == [
+        [i for i, e in enumerate(examples) if e.group == g] for g in range(len(lengths))
+    ]
+    steps = batches(examples, SPECIAL, batch, tokens, 0)(None)
+    seen = 0
+    for _ in range(-(-len(lengths) // batch)):
+        parts, _ = next(steps)
+        in_step = 0
+        for part in parts:
+            sizes = np.bincount(part.group.numpy())
+            # each group is whole: it has one right option
+            assert int((part.labels == 1).sum()) == len(sizes)
+            assert len(sizes) == 1 or part.inputs.numel() <= tokens
+            in_step += len(sizes)
+            seen += len(part.inputs)
+        assert in_step <= batch
+    assert seen == len(examples)
+
+
+def test_how_a_batch_is_cut_changes_no_gradient() -> None:
+    model = opened("bert").model
+    asked = ask(TASK, toy.card("bert"), toy.tokenizer("bert"))
+    examples = [q.example for q in asked.questions(some_items(7, 2))]
+
+    def slope(tokens: int) -> torch.Tensor:
+        model.zero_grad()
+        parts = micro(examples, asked.special, tokens)
+        n = sum(model.count(part)["choice"] for part in parts)
+        assert n == 7
+        for part in parts:
+            (model(part).terms["choice"].total / n).backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    whole = slope(100_000)
+    assert whole.abs().max() > 0
+    for tokens in (1, 100):
+        assert torch.allclose(slope(tokens), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Path) -> None:
+    train = write(tmp_path / "train.jsonl", [row(good(item)) for item in some_items(64, 0)])
+    dev = write(tmp_path / "dev.jsonl", [row(good(item)) for item in some_items(20, 1)])
+    base = toy.pretrained(family, tmp_path / "base")
+    tuned = finetune(
+        base, task="choose", train=train, dev=dev, out=tmp_path / "out", rate=3e-3, batch=8,
+        epochs={"bert": 4.0, "gpt2": 4.0, "t5": 6.0}[family], terminal=None, dropout=0.0,
+        precision="float32",
+    )  # fmt: skip
+    assert tuned.best.dev["accuracy"] > 0.9  # guessing has 0.36
+    given = [TASK_KINDS["choose"].plain(item) for item in some_items(8, 7)]
+    here = tuned.predict(given)
+    there = unmask.load(tmp_path / "out").predict(given)
+    for a, b in zip(here, there, strict=True):
+        assert a["choice"] == b["choice"]
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
+    found = unmask.load(tmp_path / "out").score(dev)
+    assert found["accuracy"] == pytest.approx(tuned.best.dev["accuracy"])
+    wrong = json.loads((tmp_path / "out" / "results.json").read_text())["errors"]
+    assert all(one["truth"] in toy.WORDS and one["probability"] > 0 for one in wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"choices": ["a"], "label": 0}, r"bad.jsonl:2: only 1 option"),
+        ({"choices": [], "label": 0}, r"bad.jsonl:2: only no option"),
+        ({"choices": ["a", "b"], "label": 2}, r"bad.jsonl:2: the answer .* is none of the 2"),
+        ({"choices": ["a", "b"], "label": None}, r"bad.jsonl:2: no answer in column 'label'"),
+        ({"choices": "a b", "label": 0}, r"bad.jsonl:2: 'choices' must be a list of options"),
+    ],
+)
+def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
+    good = {"context": "x", "choices": ["a", "b", "c"], "label": 0}
+    path = write(tmp_path / "bad.jsonl", [good, {"context": "x", **line}])
+    kind, table = TASK_KINDS["choose"], read(path)
+    columns = kind.columns(table, (), None, ())
+    with pytest.raises(ValueError, match=message):
+        kind.items(table, columns, "strict", known=True, options={"numbering": "from 0"})
+
+
+def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
+    rows = [{"context": "x", "choices": ["a", "b", "c"], "label": i} for i in (1, 2)]
+    kind, table = TASK_KINDS["choose"], read(write(tmp_path / "short.jsonl", rows))
+    columns = kind.columns(table, (), None, ())
+    with pytest.raises(ValueError, match="fit several ways"):
+        kind.items(table, columns, "strict", known=True, options={})
+    found = kind.items(
+        table, columns, "strict", known=True, options=options("choose", {"numbering": "from 1"})
+    )
+    assert [item.truth for item in found] == [0, 1]
+    with pytest.raises(ValueError, match=r"options.numbering"):
+        options("choose", {"numbering": "from 2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b", "text 1 must be a table with choices"),
+        ({"context": "a"}, "text 1 must be a table with choices"),
+        ({"context": "a", "choices": ["b"]}, "'choices' must be a list of 2 texts or more"),
+        ({"context": "a", "choices": ["b", 3]}, "'choices' must be text, got int 3"),
+        ({"context": 1, "choices": ["b", "c"]}, "'context' must be text"),
+        ({"contxt": "a", "choices": ["b", "c"]}, "got 'contxt'"),
+    ],
+)
+def test_what_cannot_be_chosen_from_is_named(text, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        predict(opened("bert"), [text], task=TASK)
+
+
+def test_lines_and_tables_say_the_same() -> None:
+    kind = TASK_KINDS["choose"]
+    item = kind.given(TASK, kind.line(TASK, "a cat\truns\twalks"), "line 1")
+    assert item == kind.given(TASK, {"context": "a cat", "choices": ["runs", "walks"]}, "line 1")
+    turns = kind.given(
+        TASK, {"context": ["a", "b"], "question": "c", "choices": ("d", "e")}, "text 1"
+    )
+    assert turns.texts == ("a b", "c")
+    assert kind.given(TASK, kind.plain(turns), "text 1") == turns
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the shared data are not here")
+def test_published_files_are_read_whole() -> None:
+    counts = {
+        "dream/dev.jsonl.xz": (2040, 3), "roc_story_cloze/dev.jsonl.xz": (1871, 2),
+        "copa.jsonl": (100, 2),
+    }  # fmt: skip
+    kind = TASK_KINDS["choose"]
+    for name, (n, n_options) in counts.items():
+        table = read(DATA / name)
+        columns = kind.columns(table, (), None, ())
+        found = kind.items(table, columns, "strict", known=True, options={})
+        assert len(found) == n
+        assert {len(item.options) for item in found} == {n_options}
+        assert {item.truth for item in found} == set(range(n_options))
+        assert all(any(item.texts) for item in found)

@@ -1,0 +1,233 @@
+"""A label as a word in a blank: what is read, which words are compared, and that it is learned."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from small_models import make, tokenizer
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE
+from unmask.checkpoints.huggingface import open_folder
+from unmask.finetuning.by_cloze import ByCloze, Pattern
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
+from unmask.finetuning.kinds.cloze import cloze
+from unmask.finetuning.predict import predict, read_task, say
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import finetune
+from unmask.hiding.collate import pad
+
+WORDS = {"no": "2", "yes": "8"}
+SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
+
+
+def asked(family: str, *, length: int = 40, texts=("text",), words=WORDS, **options) -> ByCloze:
+    task = Task(
+        does="cloze", columns=Columns(texts=texts, label="label"), labels=("no", "yes"),
+        length=length, options={"words": words, **options},
+    )  # fmt: skip
+    found = ask(task, toy.card(family), toy.tokenizer(family))
+    assert isinstance(found, ByCloze)
+    return found
+
+
+def items(*texts: str | tuple[str, ...], truth: str | None = None) -> list[Item]:
+    return [Item(texts=(t,) if isinstance(t, str) else t, truth=truth) for t in texts]
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "pattern", "written"),
+    [
+        ("bert", ("the cat",), "{text} is [MASK].", "the cat is [MASK]."),
+        ("bert", ("the cat",), "[MASK] : {0}", "[MASK] : the cat"),
+        ("bert", ("the cat",), None, "the cat It was [MASK]."),
+        ("bert", ("the cat", "a dog"), None, "the cat? [MASK], a dog"),
+        ("bert", ("the cat", "a dog"), "{1} {0} [MASK]", "a dog the cat [MASK]"),
+        ("gpt2", ("the cat",), "{text} is very [MASK]", "the cat is very"),
+        ("gpt2", ("the cat",), "so {text} is:\n[MASK]", "so the cat is:\n"),
+        ("gpt2", ("the cat",), None, "the cat It was"),
+        ("gpt2", ("the cat", "a dog"), "{0} and {1} [MASK]", "the cat and a dog"),
+    ],
+)
+def test_the_pattern_is_read_as_one_text(family, texts, pattern, written, tmp_path) -> None:
+    from transformers import AutoTokenizer
+
+    toy.tokenizer(family).save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    names = ("text", "other")[: len(texts)]
+    spaced = family == "gpt2" and not (pattern or "").endswith("\n[MASK]")
+    words = WORDS if spaced or family == "bert" else {"no": "a", "yes": "1"}
+    one = asked(family, texts=names, pattern=pattern, words=words)
+    (question,) = one.questions(items(texts, truth="yes"))
+    assert question.example.inputs.tolist() == theirs(written)["input_ids"]
+    place = theirs(written)["input_ids"].index(theirs.mask_token_id) if family == "bert" else -1
+    expected = theirs((" " if spaced else "") + words["yes"], add_special_tokens=False)["input_ids"]
+    assert [question.example.targets[place]] == expected
+    assert int((question.example.targets != IGNORE).sum()) == 1
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("length", [14, 17, 40])
+def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:
+    one = asked(family, length=length, texts=("a", "b"), pattern="{a} is {b} so very [MASK]")
+    long = " ".join(toy.WORDS)
+    (question,) = one.questions(items((long, long)))
+    (short,) = one.questions(items(("a", "a")))
+    inputs, tail = question.example.inputs.tolist(), short.example.inputs.tolist()[-4:]
+    assert len(inputs) == length
+    assert inputs[-4:] == tail
+    between, joined = one.parts[1], "".join(map(chr, inputs))
+    assert isinstance(between, tuple)
+    assert joined.count("".join(map(chr, between))) == 1
+    assert question.cut
+    assert not short.cut
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("{text} is good", "must have one blank"),
+        ("{text} [MASK] [MASK]", "must have one blank"),
+        ("It was [MASK].", r"must have \{text\} once"),
+        ("{text} {0} [MASK]", r"must have \{text\} once"),
+        ("{title} [MASK]", r"\{title\} is no column of text; there are 'text'"),
+        ("{1} [MASK]", r"\{1\} is no column of text"),
+    ],
+)
+def test_a_wrong_pattern_is_a_clear_error(pattern: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pattern.of(pattern, ("text",))
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"'housecat' of label 'no' must be one token .* got h"):
+        asked("bert", words={"no": "housecat"})
+    with pytest.raises(ValueError, match=r"'ж' of label 'no' must be one token .* got \[UNK\]"):
+        asked("bert", words={"no": "ж"})
+    with pytest.raises(ValueError, match="'no' and 'yes' have one word, '2'"):
+        asked("bert", words={"no": "2", "yes": "2"})
+    with pytest.raises(ValueError, match="words of the labels 'no', 'yes', got one of 'maybe'"):
+        asked("bert", words={"maybe": "2"})
+    with pytest.raises(ValueError, match=r"must end with \[MASK\] for gpt2-mini"):
+        asked("gpt2", pattern="{text} It was [MASK].")
+    with pytest.raises(ValueError, match="two texts for a decoder"):
+        asked("gpt2", texts=("a", "b"))
+    with pytest.raises(ValueError, match="length must be at least 13, since the pattern"):
+        asked("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
+    with pytest.raises(ValueError, match="classify does what cloze does"):
+        heads_for(asked("bert").task, toy.card("t5"))
+
+
+def test_a_label_without_a_word_is_its_own() -> None:
+    one = asked("bert", words={"no": "2"})
+    known = toy.tokenizer("bert")
+    assert one.words.tolist() == known.encode("2 yes").ids.tolist()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
+    family: str, tmp_path: Path
+) -> None:
+    kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
+    reference, opened = make(family, tmp_path, kind)
+    reference.eval()
+    known = tokenizer(family)
+    single = [w for w in "abcdefgh" if len(known.encode(f" {w}")) == 1][:3]
+    words = dict(zip(("x", "y", "z"), single, strict=True))
+    task = cloze(opened.card, words, pattern="{text} a [MASK]")
+    one = ask(task, opened.card, known)
+    model = opened.card.build(heads_for(task, opened.card))
+    model.load_state_dict(opened.model.state_dict())
+    model.eval()
+    some = [Item(texts=(text,), truth=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))]
+    questions = one.questions(some)
+    batch = pad([q.example for q in questions], one.special)
+    term = model(batch).terms["label"]
+    term.loss.backward()
+    losses = []
+    for question in questions:
+        ids = torch.from_numpy(question.example.inputs)[None]
+        (place,) = np.flatnonzero(question.example.targets != IGNORE)
+        logits = reference(input_ids=ids).logits[0, place][one.words]
+        which = one.words.tolist().index(question.example.targets[place])
+        losses.append(F.cross_entropy(logits[None], torch.tensor([which])))
+    expected = torch.stack(losses).mean()
+    expected.backward()
+    assert term.loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert term.count == 3
+    theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
+    ours = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    found = opened.card.names.to_theirs(ours)
+    for name, gradient in theirs.items():
+        scale = max(float(gradient.abs().max()), 1e-2)
+        assert float((found[name] - gradient).abs().max()) <= 1e-5 * scale, name
+    said = say(one, model, questions).scores
+    mean = sum(one.loss(item, s)[0] for item, s in zip(some, said, strict=True)) / 3
+    assert mean == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
+    opened = open_folder(toy.pretrained("bert", tmp_path))
+    task = cloze(opened.card, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
+    (answer,) = predict(opened, ["the cat"], task=task)
+    known = toy.tokenizer("bert")
+    ids = known.encode("the cat is [MASK] .", special=True).ids.tolist()
+    from unmask.generation.reading import padded
+
+    special = known.special
+    framed = np.array([*special.before, *ids, *special.after], np.int64)
+    with torch.no_grad():
+        hidden = opened.model.hidden(padded([framed], special))[0, framed == special.mask]
+        scores = opened.model.language.scores(hidden)[0]
+    two, eight = known.encode("2 8").ids.tolist()
+    shares = scores[[two, eight]].softmax(-1).tolist()
+    assert answer["probabilities"] == pytest.approx({"bad": shares[0], "good": shares[1]}, rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    files = {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(240, 1, 1, 4)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2, 1, 4)),
+    }
+    tuned = finetune(
+        base, task="cloze", **files, **SHORT, out=tmp_path / "out", epochs=4.0, rate=3e-3,
+        options={"pattern": "{text} is [MASK]", "words": WORDS},
+    )  # fmt: skip
+    assert tuned.best.dev["accuracy"] > 0.9
+    assert not [note for note in tuned.notes if "drawn at random" in note]
+    answers = tuned.predict(["the good cat", "a bad moon"])
+    assert [a["label"] for a in answers] == ["yes", "no"]
+    again = open_folder(tmp_path / "out")
+    assert predict(again, ["the good cat"], task=read_task(tmp_path / "out")) == answers[:1]
+    kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
+    theirs = getattr(hf, kind).from_pretrained(tmp_path / "out")
+    assert theirs.config.architectures == [kind]
+    assert {"bert": "fill-mask", "gpt2": "text-generation"}[family] in (
+        tmp_path / "out" / "README.md"
+    ).read_text()
+
+
+def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
+    one, other = asked("bert"), asked("bert", words={"no": "4", "yes": "bad"})
+    (a,), (b,) = one.questions(items("cat")), other.questions(items("cat"))
+    with pytest.raises(ValueError, match="among different tokens"):
+        pad([a.example, b.example], one.special)
+    with pytest.raises(ValueError, match="among different tokens"):
+        pad([a.example, replace(a.example, among=None)], one.special)
+
+
+def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
+    from unmask.finetuning.tables import read
+
+    kind = TASK_KINDS["cloze"]
+    rows = toy.write(tmp_path / "one.tsv", [("a", "b")])
+    assert kind.columns(read(rows), (), None, ()) == Columns(texts=("text",), label="label")
+    pair = toy.write(tmp_path / "two.tsv", [("a", "b", "c")], "sentence1\tsentence2\tlabel")
+    assert kind.columns(read(pair), (), None, ()).texts == ("sentence1", "sentence2")

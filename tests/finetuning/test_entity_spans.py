@@ -1,0 +1,171 @@
+"""Tags and entities: one reading, three ways of writing; the reading is seqeval's too."""
+
+import warnings
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from seqeval.metrics import f1_score, precision_score, recall_score
+from seqeval.metrics.sequence_labeling import get_entities
+
+from unmask.finetuning.metrics import entities, entity_scores
+from unmask.finetuning.spans import (
+    impossible,
+    labels_of,
+    may_follow,
+    repair,
+    scheme_of,
+    to_tags,
+    types_of,
+)
+from unmask.heads.crf import EDGE
+
+SCHEMES = ("BIO", "BIOES", "IOB1")
+TYPES = ("PER", "LOC", "a-b")
+schemes = st.sampled_from(SCHEMES)
+any_tag = st.sampled_from(["O", *(f"{p}-{t}" for p in "BIES" for t in TYPES)])
+io_tag = st.sampled_from(["O", *(f"{p}-{t}" for p in "BI" for t in TYPES)])
+anything = st.lists(any_tag, max_size=12) | st.lists(io_tag, max_size=12)
+
+
+@given(anything)
+def test_entities_are_those_of_seqeval_even_where_tags_break_their_scheme(tags) -> None:
+    theirs = [(start, end + 1, kind) for kind, start, end in get_entities(tags)]
+    assert entities(tags) == theirs
+
+
+@given(st.lists(st.lists(st.tuples(any_tag, any_tag), max_size=8), min_size=1, max_size=4))
+def test_scores_are_those_of_seqeval(rows) -> None:
+    truth, said = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
+    ours = entity_scores(truth, said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing found, or nothing to find
+        assert ours.f1 == pytest.approx(f1_score(truth, said, zero_division=0))
+        assert ours.precision == pytest.approx(precision_score(truth, said, zero_division=0))
+        assert ours.recall == pytest.approx(recall_score(truth, said, zero_division=0))
+
+
+@given(anything, schemes)
+def test_repaired_tags_have_the_same_entities_and_need_no_repair(tags, scheme) -> None:
+    repaired = repair(tags, scheme)
+    assert entities(repaired) == entities(tags)
+    assert repair(repaired, scheme) == repaired
+    assert set(repaired) <= set(labels_of(types_of(tags), scheme))
+
+
+@given(anything, schemes)
+def test_repaired_tags_obey_their_scheme(tags, scheme) -> None:
+    repaired = [None, *repair(tags, scheme), None]
+    assert all(may_follow(a, b, scheme) for a, b in pairwise(repaired))
+
+
+@given(anything, schemes)
+def test_what_obeys_its_scheme_is_left_as_it_is(tags, scheme) -> None:
+    kept = set(labels_of(types_of(tags), scheme))
+    ends = [None, *tags, None]
+    obeys = all(may_follow(a, b, scheme) for a, b in pairwise(ends))
+    assert (obeys and set(tags) <= kept) == (repair(tags, scheme) == tags)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_obeys_its_scheme_is_exactly_what_can_be_written(scheme) -> None:
+    labels = labels_of(("X", "Y"), scheme)
+    for tags in product(labels, repeat=4):
+        ends = [None, *tags, None]
+        obeys = all(may_follow(a, b, scheme) for a, b in pairwise(ends))
+        assert obeys == (repair(tags, scheme) == list(tags)), tags
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tags", "repaired"),
+    [
+        ("BIO", "O I-X I-X", "O B-X I-X"),
+        ("BIO", "B-X I-Y I-Y", "B-X B-Y I-Y"),
+        ("BIO", "I-X B-X", "B-X B-X"),
+        ("BIO", "S-X B-Y E-Y", "B-X B-Y I-Y"),
+        ("BIOES", "B-X O", "S-X O"),
+        ("BIOES", "B-X I-X", "B-X E-X"),
+        ("BIOES", "E-X E-X", "S-X S-X"),
+        ("BIOES", "I-X I-X E-X O", "B-X I-X E-X O"),
+        ("BIOES", "B-X B-X I-X", "S-X B-X E-X"),
+        ("IOB1", "B-X I-X O B-Y B-Y", "I-X I-X O I-Y B-Y"),
+    ],
+)
+def test_repair_by_hand(scheme, tags, repaired) -> None:
+    assert repair(tags.split(), scheme) == repaired.split()
+
+
+parts = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))
+
+
+@given(parts, st.integers(0, 3), schemes)
+def test_entities_written_as_tags_are_read_back(parts, rest, scheme) -> None:
+    found, end = [], 0
+    for gap, n, kind in parts:
+        found.append((end + gap, end + gap + n, kind))
+        end += gap + n
+    tags = to_tags(found, end + rest, scheme)
+    assert entities(tags) == found
+    assert to_tags(reversed(found), end + rest, scheme) == tags
+
+
+@given(anything, schemes, schemes)
+def test_translated_there_and_back_tags_are_the_same(tags, one, other) -> None:
+    first = repair(tags, one)
+    assert repair(repair(first, other), one) == first
+
+
+@pytest.mark.parametrize("found", [[(0, 2, "X"), (1, 3, "Y")], [(1, 1, "X")], [(2, 4, "X")]])
+def test_entities_that_cannot_be_written_are_an_error(found) -> None:
+    with pytest.raises(ValueError, match="a sentence of 3 and not overlap"):
+        to_tags(found, 3, "BIO")
+
+
+@pytest.mark.parametrize("tag", ["NOUN", "B-", "I", "X-PER", ""])
+def test_what_is_no_tag_is_an_error(tag) -> None:
+    with pytest.raises(ValueError, match=f"with a type, got '{tag}'"):
+        repair(["O", tag], "BIO")
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        ("O B-X I-X", "BIO"),
+        ("O B-X", "BIO"),
+        ("O I-X", "IOB1"),
+        ("O B-X I-X E-X S-X", "BIOES"),
+        ("O S-X", "BIOES"),
+        ("NOUN VERB", None),
+        ("O", None),
+    ],
+)
+def test_scheme_of_labels(labels, scheme) -> None:
+    assert scheme_of(labels.split()) == scheme
+
+
+def test_sentences_tell_the_two_schemes_with_b_and_i_apart() -> None:
+    labels = ("O", "B-X", "I-X", "I-Y")
+    assert scheme_of(labels, [["I-X", "B-X", "O"], ["I-Y"]]) == "IOB1"
+    assert scheme_of(labels, [["I-X", "B-X", "O"], ["B-X"]]) == "BIO"  # one I too many
+    assert scheme_of(labels, [["B-X", "I-X"]]) == "BIO"
+
+
+@given(anything)
+def test_sentences_in_iob1_are_known_by_it_if_an_entity_begins_with_i(tags) -> None:
+    assume(entities(tags))
+    written = repair(tags, "IOB1")
+    assert scheme_of(written, [written]) == "IOB1"
+
+
+def test_impossible_pairs_of_bio() -> None:
+    assert set(impossible(("O", "B-X", "I-X", "I-Y"), "BIO")) == {
+        (EDGE, 2), (EDGE, 3), (0, 2), (0, 3), (1, 3), (2, 3), (3, 2),
+    }  # fmt: skip
+
+
+def test_impossible_pairs_of_bioes_mind_both_ends() -> None:
+    labels = ("O", "B-X", "E-X", "S-X")
+    assert set(impossible(labels, "BIOES")) == {
+        (EDGE, 2), (0, 2), (2, 2), (3, 2), (1, 0), (1, 1), (1, 3), (1, EDGE),
+    }  # fmt: skip

@@ -1,0 +1,251 @@
+"""Text for text: what is read and asked, how texts are scored, and that it is learned."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_models as toy
+
+from unmask.batch import IGNORE
+from unmask.checkpoints.huggingface import open_folder
+from unmask.finetuning import job as jobs
+from unmask.finetuning.by_text import ByText
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.predict import predict, read_task, say
+from unmask.finetuning.score import score, score_file
+from unmask.finetuning.tables import read
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import finetune
+from unmask.generation.decode import Decoding, generate
+from unmask.hiding.collate import pad
+
+ONE = Columns(texts=("source",), label="target")
+SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
+KIND = TASK_KINDS["generate"]
+
+
+def task(length: int = 60, columns: Columns = ONE, **given) -> Task:
+    return Task(
+        does="generate", columns=columns, name="generate", length=length,
+        options=options("generate", given), metric="exact_match",
+    )  # fmt: skip
+
+
+def asked(family: str, **more) -> ByText:
+    found = ask(task(**more), toy.card(family), toy.tokenizer(family))
+    assert isinstance(found, ByText)
+    return found
+
+
+def model_of(family: str, seed: int = 0):
+    card = toy.card(family, dropout=0.0, attention_dropout=0.0)
+    return card.build(heads_for(task(), card)).initialize(seed).eval()
+
+
+def ids(family: str, text: str) -> list[int]:
+    return toy.tokenizer(family).encode(text).ids.tolist()
+
+
+def of(source: str | tuple[str, ...], *targets: str) -> Item:
+    texts = (source,) if isinstance(source, str) else source
+    return Item(texts=texts, truth=targets or None)
+
+
+def test_an_encoder_reads_the_prefix_and_the_source_and_the_decoder_says_the_target() -> None:
+    special = toy.tokenizer("t5").special
+    (question,) = asked("t5", prefix="text: ").questions([of("a cat runs", "red sun", "no")])
+    example = question.example
+    assert example.source.tolist() == [*ids("t5", "text: a cat runs"), special.end]
+    said = [*ids("t5", "red sun"), special.end]
+    assert example.targets.tolist() == said
+    assert example.inputs.tolist() == [special.start, *said[:-1]]
+    assert not question.cut
+
+
+@pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
+def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
+    special = toy.tokenizer("gpt2").special
+    (question,) = asked("gpt2", between=between).questions([of("a cat", "the sun")])
+    apart = [special.end] if parts is None else ids("gpt2", parts)
+    lead, said = [*ids("gpt2", "a cat"), *apart], [*ids("gpt2", "the sun"), special.end]
+    assert question.example.inputs.tolist() == [*lead, *said[:-1]]
+    assert question.example.targets.tolist() == [IGNORE] * (len(lead) - 1) + said
+
+
+def test_several_columns_are_read_with_their_names() -> None:
+    two = Columns(texts=("question", "context"), label="answer")
+    (question,) = asked("t5", columns=two).questions([of(("one two", "three"), "four")])
+    expected = ids("t5", "question: one two context: three")
+    assert question.example.source.tolist() == [*expected, toy.tokenizer("t5").special.end]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
+    one = asked(family, length=40, longest=8)
+    long = " ".join(toy.WORDS * 3)
+    some = [of(long), of(long, "a"), of(long, " ".join(toy.WORDS))]
+    unknown, short, cut = (q.example for q in one.questions(some))
+    assert all(q.cut for q in one.questions(some))
+    if family == "t5":
+        assert len(unknown.source) == 40
+        assert unknown.source.tolist() == short.source.tolist() == cut.source.tolist()
+        assert unknown.source[-1] == one.end
+    else:
+        n = len(unknown.inputs)
+        assert n == 32
+        assert unknown.inputs.tolist() == short.inputs[:n].tolist() == cut.inputs[:n].tolist()
+        assert len(cut.inputs) == 39
+    assert int((cut.targets != IGNORE).sum()) == 8
+    assert cut.targets[-1] != one.end  # it goes on
+    assert short.targets[-1] == one.end
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> None:
+    one, model = asked(family, longest=9), model_of(family)
+    some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
+    questions = one.questions(some)
+    said = say(one, model, questions).scores
+    for item, question, written in zip(some, questions, said, strict=True):
+        example = question.example
+        (unknown,) = one.questions([replace(item, truth=None)])
+        read = unknown.example.source if family == "t5" else unknown.example.inputs
+        (expected,) = generate(model, [read.tolist()], one.special, Decoding(new_tokens=9))
+        assert written.ids.tolist() == expected
+        assert one.answer(item, written) == {"text": toy.tokenizer(family).decode(expected)}
+        term = model(pad([example], one.special)).terms["next_token"]
+        total = pytest.approx(term.total.item(), rel=1e-5)
+        assert one.loss(item, written) == (total, term.count)
+        n = 0 if item.truth is None else min(len(ids(family, item.truth[0])) + 1, 9)
+        assert term.count == n
+    assert one.truth(some[0], said[0]) == one.answer(some[0], said[0])["text"]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
+    one, model = asked(family, longest=6), model_of(family, 3)
+    some = [of(text, label) for text, label in toy.texts(12, 5)]
+    together = say(one, model, one.questions(some)).scores
+    for item, written in zip(some, together, strict=True):
+        (alone,) = say(one, model, one.questions([item])).scores
+        assert alone.ids.tolist() == written.ids.tolist()
+        assert alone.loss == pytest.approx(written.loss, rel=1e-4)
+
+
+def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"body": "a cat", "subject": "cat", "references": ["a", "the cat", "cat"]},
+        {"body": "a dog", "subject": ["dog", "the dog"], "references": []},
+        {"body": "one", "subject": 1, "references": ["one"]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    table = read(path)
+    columns = KIND.columns(table, (), None, ())
+    assert columns == Columns(texts=("body",), label="subject")
+    found = KIND.items(table, columns, "strict", known=True, options={})
+    assert [item.truth for item in found] == [
+        ("cat", "a", "the cat"), ("dog", "the dog"), ("1", "one"),
+    ]  # fmt: skip
+    other = KIND.items(table, columns, "strict", known=True, options={"references": "none"})
+    assert [item.truth for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
+    truth = [item.truth for item in found if item.truth is not None]
+    scores = KIND.measure(task(), truth, ["the cat", "the dog", "two"])
+    assert scores["exact_match"] == pytest.approx(2 / 3)
+    assert scores["answer_f1"] == pytest.approx(2 / 3)
+    assert KIND.usual(task(), found) == "cat"
+
+
+def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for value, message in (
+        (None, "rows.jsonl:1: no target in column 'target'"),
+        ([], "rows.jsonl:1: no target in column 'target'"),
+        ({"a": 1}, "rows.jsonl:1: 'target' must be a text or a list of texts"),
+    ):
+        path.write_text(json.dumps({"source": "a", "target": value}))
+        with pytest.raises(ValueError, match=message):
+            KIND.items(read(path), ONE, "strict", known=True, options={})
+    with pytest.raises(ValueError, match="bert-tiny reads in both directions"):
+        heads_for(task(), toy.card("bert"))
+    with pytest.raises(ValueError, match="length must be at least 34 for targets of 32 tokens"):
+        asked("gpt2", length=30, longest=32)
+    with pytest.raises(ValueError, match=r"options.longest must be at least 1, got 0"):
+        options("generate", {"longest": 0})
+    with pytest.raises(ValueError, match="but the option prefix"):
+        KIND.settled(replace(task(), name="sst2"), toy.card("t5"), [])
+
+
+def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> None:
+    from unmask.finetuning.kinds import generate as kind
+
+    monkeypatch.setattr(kind, "_installed", lambda module: False)
+    with pytest.raises(ImportError, match="rougeL needs rouge_score"):
+        KIND.settled(replace(task(), metric="rougeL"), toy.card("t5"), [])
+    assert KIND.settled(task(), toy.card("t5"), []) == task()
+
+
+SAID = {"cat": "the red sun", "dog": "moon", "house": "a blue tree"}
+
+
+def translated(path: Path, n: int, seed: int) -> Path:
+    """Write sources with one word that has a translation, and that."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(list(SAID), n).tolist()
+    rows = [(f"{rng.choice(['one', 'two', 'three'])} {word}", SAID[word]) for word in drawn]
+    return toy.write(path, rows, "source\ttarget")
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2"])
+def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
+    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    files = {
+        "train": translated(tmp_path / "train.tsv", 96, 1),
+        "dev": translated(tmp_path / "dev.tsv", 20, 2),
+    }
+    out = tmp_path / "out"
+    tuned = finetune(
+        base, task="generate", **files, **SHORT, out=out, epochs=8.0, rate=1e-2,
+        metric="exact_match", options={"longest": 12}, evaluate_every=24,
+    )  # fmt: skip
+    assert tuned.best.dev["exact_match"] == 1
+    assert tuned.predict(["one cat", "two dog"]) == [{"text": "the red sun"}, {"text": "moon"}]
+    again, known = open_folder(out), read_task(out)
+    assert known == tuned.task
+    assert predict(again, ["one cat"], task=known) == [{"text": "the red sun"}]
+    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best.dev, abs=1e-6)
+    results = json.loads((out / "results.json").read_text())
+    assert results["confusion"] is None
+    assert results["errors"] == []
+    assert 0 < results["chance"] < 0.6
+    said = (out / "README.md").read_text()
+    assert "says a label" not in said
+    assert {"t5": "text2text-generation", "gpt2": "text-generation"}[family] in said
+
+
+def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeypatch) -> None:
+    from unmask.finetuning import tune
+
+    seen: list[int] = []
+
+    def counting(one, model, items, questions, *more):
+        seen.append(len(items))
+        assert {q.item for q in questions} <= set(range(40))
+        return score(one, model, items, questions, *more)
+
+    monkeypatch.setattr(tune, "score", counting)
+    finetune(
+        toy.pretrained("gpt2", tmp_path / "base"), task="generate",
+        train=translated(tmp_path / "train.tsv", 32, 1),
+        dev=translated(tmp_path / "dev.tsv", 40, 2),
+        **SHORT, epochs=1.0, rate=1e-3, options={"longest": 4, "scored": 7},
+    )  # fmt: skip
+    assert seen == [7, 40]
+
+
+def test_a_vocabulary_is_learned_from_targets_too() -> None:
+    some = [of("a", "b", "c")]
+    assert list(jobs._all_texts(some, tagged=False)) == ["a", "b", "c"]
+    assert list(jobs._all_texts([Item(texts=("a", "b"), truth=("X", "Y"))], tagged=True)) == ["a b"]

@@ -1,0 +1,218 @@
+"""Labels of which several may hold: read from lists and texts, learned and said one by one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+
+import unmask
+from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
+from unmask.finetuning.ask import check_length
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.predict import predict, task_of
+from unmask.finetuning.score import score
+from unmask.finetuning.tables import read
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import finetune
+from unmask.heads.labels import AnyOf
+from unmask.hiding.collate import pad
+
+CLOSE = 1e-4
+LABELS = ("cat", "moon", "sun")
+TASK = Task(
+    does="multilabel", columns=Columns(texts=("text",), label="labels"), labels=LABELS,
+    length=24, metric="micro_f1",
+)  # fmt: skip
+KIND = TASK_KINDS["multilabel"]
+OTHERS = [word for word in toy.WORDS if word not in LABELS]
+
+
+def some(n: int, seed: int = 0) -> list[tuple[str, tuple[str, ...]]]:
+    """Make texts with the labels that they name."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(n):
+        held = [label for label in LABELS if rng.random() < 0.4]
+        words = [*rng.choice(OTHERS, rng.integers(1, 6)).tolist(), *held]
+        made.append((" ".join(rng.permutation(words).tolist()), tuple(held)))
+    return made
+
+
+def jsonl(path: Path, rows: list[tuple[str, object]]) -> Path:
+    lines = [json.dumps({"text": text, "labels": labels}) for text, labels in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def items(path: Path, **given) -> list[Item]:
+    table = read(path)
+    columns = KIND.columns(table, (), None, ())
+    return KIND.items(table, columns, "strict", known=True, options=options("multilabel", given))
+
+
+def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
+    rows = [("a", ["sun", "moon", "sun"]), ("b", []), ("c", None), ("d", "cat"), ("e", [1, 1.0, 2])]
+    found = items(jsonl(tmp_path / "a.jsonl", rows))
+    assert [item.truth for item in found] == [("moon", "sun"), (), (), ("cat",), ("1", "2")]
+    tsv = toy.write(
+        tmp_path / "a.tsv", [("a", " sun, moon"), ("b", ""), ("c", "cat|sun")], "text\tlabels"
+    )
+    assert [item.truth for item in items(tsv)] == [("moon", "sun"), (), ("cat|sun",)]
+    assert [i.truth for i in items(tsv, separator="|")] == [("sun, moon",), (), ("cat", "sun")]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("sun,,moon", r"a.jsonl:2: an empty label in column 'labels': str 'sun,,moon'"),
+        (["sun", ""], r"a.jsonl:2: an empty label"),
+        (["sun", None], r"a.jsonl:2: an empty label"),
+        ([["sun"]], r"a.jsonl:2"),
+        ({"sun": 1}, r"a.jsonl:2"),
+    ],
+)
+def test_a_bad_line_is_named(value, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        items(jsonl(tmp_path / "a.jsonl", [("x", ["sun"]), ("y", value)]))
+
+
+def test_unknown_labels_options_and_models_are_named(tmp_path: Path) -> None:
+    found = items(jsonl(tmp_path / "a.jsonl", [("x", ["sun", "cow"])]))
+    with pytest.raises(ValueError, match=r"a.jsonl:1: label 'cow' in column 'labels' is none of"):
+        KIND.check(found, LABELS, "labels")
+    with pytest.raises(ValueError, match=r"threshold must be between 0 and 1, got 1\.5"):
+        options("multilabel", {"threshold": 1.5})
+    with pytest.raises(ValueError, match="separator must not be empty"):
+        options("multilabel", {"separator": ""})
+    with pytest.raises(ValueError, match="fine-tune it with the task `generate`"):
+        heads_for(TASK, toy.card("t5"))
+
+
+def opened(family: str) -> Opened:
+    card = toy.card(family)
+    card = replace(card, heads=heads_for(TASK, card))
+    model = card.build().eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.2)
+    return Opened(
+        card=card, model=model, tokenizer=toy.tokenizer(family), labels=LABELS, missing=(), extra=()
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
+    model = opened(family)
+    texts = [text for text, _ in some(9, 3)] + ["", "cat " * 300]
+    alone = [predict(model, [text], task=TASK)[0] for text in texts]
+    for batch_tokens in (1, 60, 10_000):
+        for one, answer in zip(
+            alone, predict(model, texts, task=TASK, batch_tokens=batch_tokens), strict=True
+        ):
+            assert answer["labels"] == one["labels"]
+            assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=CLOSE)
+            said = [label for label, p in answer["probabilities"].items() if p >= 0.5]
+            assert answer["labels"] == said
+
+
+def test_a_threshold_decides_what_is_said() -> None:
+    model = opened("bert")
+    texts = [text for text, _ in some(9, 3)]
+    for threshold in (0.01, 0.3, 0.99):
+        task = replace(TASK, options=options("multilabel", {"threshold": threshold}))
+        for answer in predict(model, texts, task=task):
+            shares = answer["probabilities"]
+            assert answer["labels"] == [label for label in LABELS if shares[label] >= threshold]
+
+
+def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> None:
+    import transformers as hf
+
+    known = toy.tokenizer("bert")
+    config = hf.BertConfig(
+        vocab_size=known.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special.pad,
+        problem_type="multi_label_classification", id2label=dict(enumerate(LABELS)),
+        label2id={label: i for i, label in enumerate(LABELS)},
+    )  # fmt: skip
+    theirs = hf.BertForSequenceClassification(config).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.normal_(std=0.2)
+    theirs.save_pretrained(tmp_path)
+    known.save(tmp_path)
+    mine = open_folder(tmp_path)
+    task = task_of(mine)
+    assert (task.does, task.labels) == ("multilabel", LABELS)
+    found = [Item(texts=(text,), truth=held) for text, held in some(7, 5)]
+    asked = ask(task, mine.card, known)
+    questions = asked.questions(found)
+    batch = pad([q.example for q in questions], asked.special)
+    with torch.no_grad():
+        out = theirs(
+            input_ids=batch.inputs,
+            attention_mask=(batch.inputs != known.special.pad).long(),
+            labels=batch.labels,
+        )
+        said = mine.model(batch, scores=True)
+    term = said.terms["label"]
+    assert term.count == mine.model.count(batch)["label"] == 7 * 3
+    assert term.loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
+    assert torch.allclose(said.scores["label"], out.logits, atol=1e-4)
+    assert int(term.right) == int(((out.logits > 0) == (batch.labels > 0)).sum())
+    figures = score(asked, mine.model, found, questions)
+    assert figures["loss"] == pytest.approx(out.loss.item(), rel=1e-5)
+    texts = [item.texts[0] for item in found]
+    for answer, row in zip(predict(mine, texts), out.logits.sigmoid().tolist(), strict=True):
+        assert list(answer["probabilities"].values()) == pytest.approx(row, abs=CLOSE)
+    assert task.length == check_length(mine.card, None)
+
+    write_folder(tmp_path / "ours", mine.model, mine.card, known, LABELS, problem=KIND.problem)
+    again = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
+    assert again.config.problem_type == "multi_label_classification"
+    with torch.no_grad():
+        same = again.eval()(batch.inputs, attention_mask=(batch.inputs != known.special.pad).long())
+    assert torch.equal(same.logits, out.logits)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) -> None:
+    train = jsonl(tmp_path / "train.jsonl", some(240, 0))
+    dev = jsonl(tmp_path / "dev.jsonl", some(40, 1))
+    base = toy.pretrained(family, tmp_path / "base")
+    tuned = finetune(
+        base, task="multilabel", train=train, dev=dev, out=tmp_path / "out", rate=5e-3, batch=16,
+        epochs=10.0, terminal=None, dropout=0.0, precision="float32",
+    )  # fmt: skip
+    assert tuned.task.metric == "micro_f1"
+    assert tuned.best.dev["micro_f1"] > 0.85  # all labels of each text: 0.57
+    assert set(tuned.best.dev) == {"micro_f1", "macro_f1", "subset_accuracy", "loss"}
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    again = unmask.load(tmp_path / "out")
+    texts = [text for text, _ in some(8, 7)]
+    for a, b in zip(tuned.predict(texts), again.predict(texts), strict=True):
+        assert a["labels"] == b["labels"]
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
+    assert again.score(dev)["micro_f1"] == pytest.approx(tuned.best.dev["micro_f1"])
+    assert task_of(again.opened).does == "multilabel"
+
+    # A head that says which labels hold begins anew where one of them is to be said, and not else.
+    more = finetune(
+        tmp_path / "out", task="multilabel", train=train, dev=dev, epochs=0.1, rate=1e-6,
+        terminal=None, precision="float32",
+    )  # fmt: skip
+    assert more.best.dev["micro_f1"] == pytest.approx(tuned.best.dev["micro_f1"], abs=0.02)
+    assert not any("new, drawn at random" in note for note in more.notes)
+    single = jsonl(tmp_path / "one.jsonl", [(text, held[0]) for text, held in some(40, 2) if held])
+    other = finetune(
+        tmp_path / "out", task="classify", train=single, epochs=0.1, terminal=None, label="labels"
+    )
+    assert any("heads.label.out.weight" in note for note in other.notes)
+    assert not isinstance(other.opened.model.specs["label"].loss, AnyOf)

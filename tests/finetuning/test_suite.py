@@ -1,0 +1,189 @@
+"""A suite: each benchmark is run once, a mistake in one stops no other, one table says it all."""
+
+import json
+from pathlib import Path
+
+import pytest
+import toy_models as toy
+
+from unmask.finetuning import suite as module
+from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
+from unmask.finetuning.tune import Tuned, run
+
+TOML = """
+name = "toys"
+[[benchmarks]]
+name = "Good or bad"
+task = "classify"
+labels = ["bad", "good"]
+metric = "accuracy"
+[[benchmarks.files]]
+train = "train.tsv"
+dev = "dev.tsv"
+test = "test.tsv"
+text = ["text"]
+label = "label"
+[[benchmarks]]
+name = "How good"
+task = "regress"
+metric = "pearson"
+files = [{train = "numbers.tsv", text = ["text"], label = "score"}]
+"""
+BROKEN = """[[benchmarks]]
+name = "Broken"
+task = "classify"
+files = [{train = "broken.tsv", text = ["text"], label = "label"}]
+[[benchmarks]]
+name = "Absent"
+task = "classify"
+files = [{train = "absent.tsv", text = ["text"], label = "label"}]
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    toy.pretrained("bert", home / "base", dropout=0.0, attention_dropout=0.0)
+
+    def rows(n: int, seed: int, no: str, yes: str) -> list[tuple[str, str]]:
+        return [(text, {"no": no, "yes": yes}[y]) for text, y in toy.texts(n, seed, 1, 4)]
+
+    toy.write(home / "train.tsv", rows(40, 1, "0", "1"))
+    toy.write(home / "dev.tsv", rows(16, 2, "0", "1"))
+    toy.write(home / "test.tsv", rows(16, 3, "bad", "good"))
+    toy.write(home / "numbers.tsv", rows(40, 4, "1.5", "4"), "text\tscore")
+    toy.write(home / "broken.tsv", [("x", "a")] * 8)
+    (home / "toys.toml").write_text(TOML)
+    (home / "more.toml").write_text(TOML + BROKEN)
+    return home
+
+
+def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteRun:
+    settings = {"epochs": 1.0, "batch": 8, "precision": "float32", "device": "cpu"}
+    settings |= {"terminal": None, "rows": 24}
+    tasks = str(home / tasks) if tasks.endswith(".toml") else tasks
+    return finetune_suite(home / "base", tasks=tasks, out=out, **(settings | more))
+
+
+def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> None:
+    out = tmp_path / "run"
+    made = quick(home, out, seeds=2)
+    first, second = made.entries
+    assert (first.name, first.metric, len(first.dev), len(first.test)) == (
+        "Good or bad", "accuracy", 2, 2,
+    )  # fmt: skip
+    assert (second.metric, len(second.dev), second.test) == ("pearson", 2, ())
+    mean = 100 * (sum(first.dev) / 2 + sum(second.dev) / 2) / 2
+    assert made.average == pytest.approx(mean)
+    facts = json.loads((out / "Good-or-bad/unmask.json").read_text())
+    assert facts["task"]["labels"] == ["bad", "good"]
+    assert facts["data"]["train"]["rows"] == 24
+    said = json.loads((out / "suite.json").read_text())
+    assert said["finished"] is True
+    assert said["average"] == pytest.approx(mean)
+    assert [tuple(one["dev"]) for one in said["entries"]] == [first.dev, second.dev]
+    page = (out / "README.md").read_text()
+    assert f"| average of 2 |  | {mean:.1f} |" in page
+    assert "| benchmark | metric | dev | test | seconds |" in page
+    assert " ± " in page
+
+
+def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
+    home, tmp_path, monkeypatch
+) -> None:
+    out = tmp_path / "run"
+    steps: list[str] = []
+
+    def watched(tuning, **more) -> Tuned:
+        steps.append(tuning.task)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return run(tuning, **more)
+
+    monkeypatch.setattr(module, "run", watched)
+    with pytest.raises(KeyboardInterrupt):
+        quick(home, out)
+    said = json.loads((out / "suite.json").read_text())
+    assert said["finished"] is False
+    assert len(said["entries"][0]["dev"]) == 1
+    log = (out / "Good-or-bad/log.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="holds a suite already"):
+        quick(home, out)
+    made = quick(home, out, resume=True)
+    assert all(one.dev for one in made.entries)
+    assert (out / "Good-or-bad/log.jsonl").read_bytes() == log
+    assert made.entries[0].seconds == said["entries"][0]["seconds"]
+    with pytest.raises(ValueError, match="is a run of the suite"):
+        quick(home, out, "more.toml", resume=True)
+
+
+def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path) -> None:
+    with (tmp_path / "said").open("w") as terminal:
+        made = quick(home, tmp_path / "run", "more.toml", terminal=terminal)
+    error = (tmp_path / "said").read_text()
+    assert [bool(one.error) for one in made.entries] == [False, False, True]
+    assert "broken.tsv: only one label, 'a' in 8 rows" in made.entries[2].error
+    assert "Broken is left out: " in error
+    assert "Absent is left out: there is no absent.tsv" in error
+    assert any("Absent" in note for note in made.notes)
+    page = (tmp_path / "run/README.md").read_text()
+    assert "| Broken |  | left out |" in page
+    assert "average of 2" in page
+    # What is changed between two processes is a mistake as any other.
+    with pytest.raises(
+        ValueError, match=r"no benchmark could be run; .*this run has epochs = 1\.0"
+    ):
+        quick(home, tmp_path / "run", "more.toml", epochs=2.0, resume=True)
+
+
+def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/thesis.pdf").write_text("x")
+    with pytest.raises(ValueError, match="is a file"):
+        quick(home, tmp_path / "file")
+    with pytest.raises(ValueError, match="holds files, but not a suite"):
+        quick(home, tmp_path / "thesis")
+    with pytest.raises(ValueError, match="did you mean 'glue'"):
+        quick(home, tmp_path / "run", "glu")
+    one, two = TOML.replace("How good", "Good/or bad"), TOML.replace("Good or bad", "../..")
+    for text, name in ((one, "Good-or-bad"), (two, "")):
+        (home / "odd.toml").write_text(text)
+        with pytest.raises(ValueError, match=f"has no folder name of its own: '{name}'"):
+            quick(home, tmp_path / "run", "odd.toml")
+    assert not (tmp_path / "run").exists()
+
+
+def ran(name: str, metric: str, *dev: float, **more) -> Ran:
+    return Ran(name=name, folder=name, task="classify", metric=metric, dev=dev, **more)
+
+
+def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
+    some = (
+        ran("a", "accuracy", 0.5, 0.7),
+        ran("b", "bleu", 30.0),
+        ran("c", "mean_squared_error", 2.0),
+        Ran(name="d", folder="d", task="tag", error="no such file"),
+    )
+    made = SuiteRun(
+        suite="s", base="m", tune="full", entries=some, notes=("a note",), folder=Path()
+    )
+    assert made.average == pytest.approx((60 + 30) / 2)
+    names, rows = made.rows()
+    assert names == ["benchmark", "metric", "dev", "seconds"]
+    assert [row[2] for row in rows] == ["60.0 ± 14.1", "30.0", "2.0", "left out", "45.0"]
+    assert rows[-1][0] == "average of 2"
+    assert "- a note" in markdown(made)
+    assert points("accuracy", [0.5]) == [50.0]
+    nothing = SuiteRun(suite="s", base="m", tune="full", entries=some[3:], notes=(), folder=Path())
+    assert nothing.average is None
+    assert nothing.rows()[1][-1][:3] == ["average of 0", "", ""]
+
+
+def test_a_baseline_has_a_column() -> None:
+    some = (ran("a", "accuracy", 0.5, baseline=(0.25,), test=(0.75,)),)
+    made = SuiteRun(suite="s", base="m", tune="full", entries=some, notes=(), folder=Path())
+    names, rows = made.rows()
+    assert names == ["benchmark", "metric", "dev", "dev, random initialization", "test", "seconds"]
+    assert rows[0] == ["a", "accuracy", "50.0", "25.0", "75.0", "0"]
+    assert all(len(row) == len(names) for row in rows)

@@ -1,0 +1,355 @@
+"""Suites: files are found under every spelling, what is missing is said, columns are as written."""
+
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from unmask.finetuning import reading
+from unmask.finetuning.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
+from unmask.finetuning.choices import numbering_of, read_choices
+from unmask.finetuning.metrics import METRICS
+from unmask.finetuning.squad import answers_of
+from unmask.finetuning.suites import SUITES, find
+from unmask.finetuning.tables import Table, read
+from unmask.finetuning.tasks import Columns
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+PUBLISHED = {
+    "CoLA": (8551, 527, None),
+    "SST-2": (67349, 872, None),
+    "MRPC": (3668, 408, 1725),
+    "STS-B": (5749, 1500, 1379),
+    "QQP": (10000, 10000, None),
+    "RTE": (2490, 277, None),
+    "WNLI": (635, 71, None),
+    "SICK entailment": (4500, 500, 4927),
+    "SICK relatedness": (4500, 500, 4927),
+    "MNLI subset": (6181, 689, 1000),
+    "CommitmentBank": (250, 56, None),
+    "AG News": (10001, None, 7600),
+    "TREC coarse": (5452, None, 500),
+    "TREC fine": (5452, None, 500),
+    "SST-5": (8544, 1101, 2210),
+    "IMDb": (25000, None, 25000),
+    "CoNLL-2003": (14041, 3250, 3453),
+    "CoNLL-2000": (8936, None, 2012),
+    "WikiANN": (20000, 10000, 10000),
+    "UD English EWT": (12544, 2001, 2077),
+    "SQuADShifts Wikipedia": (6081, 1857, None),
+    "XQuAD English": (6081, 1857, 1190),
+    "DREAM": (6116, 2040, 2041),
+    "ROC story cloze": (1871, None, 1871),
+}
+"""Rows of train, dev and test; of what the shared data hold a part of, of that part."""
+LARGE = 6000
+"""Rows: larger benchmarks are read whole by the slow tests alone; `find` itself reads headers."""
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    """Some of GLUE as its own archive has it."""
+    rows = "gj04\t1\t\tThey sang.\ngj04\t0\t*\tThey sings.\n"
+    put(tmp_path, "CoLA/train.tsv", rows)
+    put(tmp_path, "CoLA/dev.tsv", rows)
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    put(tmp_path, "MRPC/train.tsv", header + "1\t1\t2\ta\tb\n")
+    put(tmp_path, "MRPC/dev.tsv", header + "0\t1\t2\ta\tb\n")
+    put(tmp_path, "MRPC/test.tsv", "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\ta\tb\n")
+    put(tmp_path, "STS-B/train.tsv", "index\tsentence1\tsentence2\tscore\n0\ta\tb\t2.5\n")
+    put(tmp_path, "STS-B/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
+    packed = lzma.compress(b"sentence\tlabel\ngood\t1\n")
+    put(tmp_path, "SST-2/readme", "")
+    (tmp_path / "SST-2/train.tsv.xz").write_bytes(packed)
+    put(tmp_path, "RTE/train.tsv", "index\tsentence1\tsentence2\tgold\n0\ta\tb\tentailment\n")
+    return tmp_path
+
+
+def by_name(entries: list[Entry]) -> dict[str, Entry]:
+    return {entry.name: entry for entry in entries}
+
+
+def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
+    found = by_name(find("glue", glue)[0])
+    assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B"]
+    cola, mrpc = found["CoLA"], found["MRPC"]
+    assert cola.columns == ("source", "label", "original_mark", "sentence")
+    assert read(cola.train, header=cola.columns).column("sentence") == ["They sang.", "They sings."]
+    assert (mrpc.text, mrpc.label) == (("#1 String", "#2 String"), "Quality")
+    assert (mrpc.dev, mrpc.test) == (str(glue / "MRPC/dev.tsv"), None)
+    assert found["SST-2"].train == str(glue / "SST-2/train.tsv.xz")
+    put(glue, "CoLA/train.tsv", "source\tlabel\toriginal_mark\tsentence\na\t1\t\tThey sang.\n")
+    assert by_name(find("glue", glue)[0])["CoLA"].columns == ()
+
+
+def test_a_folder_of_the_suite_within_the_given_one_is_found_too(glue: Path) -> None:
+    (glue / "glue").mkdir()
+    for name in ("CoLA", "MRPC", "STS-B", "SST-2", "RTE"):
+        (glue / name).rename(glue / "glue" / name)
+    assert by_name(find("glue", glue)[0])["CoLA"].train == str(glue / "glue/CoLA/train.tsv")
+
+
+def test_what_is_missing_is_said(glue: Path) -> None:
+    notes = find("glue", glue)[1]
+    assert "QNLI is left out: there is no QNLI/train.tsv" in notes
+    assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
+    rte = glue / "RTE/train.tsv"
+    assert f"RTE is left out: {rte} has no column 'label' (columns: 'index', 'sentence1', "\
+        "'sentence2', 'gold')" in notes  # fmt: skip
+    test = glue / "STS-B/test.tsv"
+    assert f"STS-B has no test file: {test} has no column 'score'" in " ".join(notes)
+    assert not any("MRPC" in note or "CoLA" in note for note in notes)
+
+
+def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None:
+    put(tmp_path, "squad/train-v1.1.json", "{}")
+    found, notes = find("questions", tmp_path)
+    assert list(by_name(found)) == ["SQuAD"]
+    assert "XQuAD English is left out: there is no xquad/xquad.en.json" in notes
+    put(tmp_path, "xquad/xquad.en.json", "{}")
+    assert by_name(find("questions", tmp_path)[0])["XQuAD English"].dev is None
+
+
+def test_an_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown suite 'glu'; did you mean 'glue'\? \(known: "
+                       r"choices, glue, .*\); or name a TOML file"):  # fmt: skip
+        find("glu", tmp_path)
+    with pytest.raises(FileNotFoundError, match="none: no such folder"):
+        find("glue", tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"nothing of the suite 'glue' is there .*CoLA/tr"):
+        find("glue", tmp_path)
+
+
+OWN = """
+[[benchmarks]]
+name = "spam"
+task = "classify"
+labels = ["ham", "spam"]
+files = [{train = "sms/train.tsv", dev = "sms/dev.tsv", text = ["message"], label = "kind"}]
+
+[[benchmarks]]
+name = "here or there"
+task = "pairs"
+metric = "macro_f1"
+files = [{train = "pairs.jsonl"}, {train = "hf:owner/pairs::train"}]
+"""
+
+
+def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
+    path = put(tmp_path, "mine.toml", OWN)
+    put(tmp_path, "sms/train.tsv", "kind\tmessage\nham\thi\n")
+    (spam, pairs), notes = find(str(path))
+    assert (spam.train, spam.text, spam.label) == (
+        str(tmp_path / "sms/train.tsv"), ("message",), "kind",
+    )  # fmt: skip
+    assert spam.labels == ("ham", "spam")
+    assert notes == ["spam has no dev file: there is no sms/dev.tsv"]
+    assert (pairs.train, pairs.text, pairs.metric) == ("hf:owner/pairs::train", (), "macro_f1")
+    put(tmp_path, "pairs.jsonl", "{}")
+    assert find(str(path))[0][1].train == str(tmp_path / "pairs.jsonl")
+    (tmp_path / "data").mkdir()
+    assert [entry.name for entry in find(str(path), tmp_path / "data")[0]] == ["here or there"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = ", r"mine\.toml: not TOML"),
+        ("", r"mine\.toml: Suite lacks benchmarks"),
+        ("benchmarks = []", r"mine\.toml: suite 'mine' has no benchmarks"),
+        ("benchmark = []", r"mine\.toml: unknown key 'benchmark'; did you mean 'benchmarks'\?"),
+        (OWN.replace("classify", "classy"), r"benchmarks\[0\]\.task must be one of .*'classify'"),
+        (OWN.replace("train =", "trane ="), r"unknown key 'benchmarks\[0\]\.files\[0\]\.trane'"),
+        (OWN.replace('["message"]', '"message"'), r"files\[0\]\.text must be a list, got '"),
+        (OWN.replace('"kind"', '"message"'), r"column 'message' is both text and label"),
+        (OWN.replace('"here or there"', '"spam"'), r"suite 'mine' has two benchmarks 'spam'"),
+        (OWN.replace('files = [{train = "pairs.jsonl"}, {train = "hf:owner/pairs::train"}]', ""),
+         r"mine\.toml: benchmarks\[1\] lacks files"),
+    ],
+)  # fmt: skip
+def test_each_mistake_in_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = put(tmp_path, "mine.toml", text)
+    with pytest.raises(ValueError, match=message) as caught:
+        find(str(path))
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_toml_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.toml: no such file"):
+        find(str(tmp_path / "none.toml"))
+
+
+def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", never)
+    for name, suite in SUITES.items():
+        found, notes = find(name)
+        left_out = {note.split(" is left out")[0] for note in notes}
+        assert [e.name for e in found] == [
+            one.name for one in suite.benchmarks if one.name not in left_out
+        ]
+        assert all(entry.train.startswith("hf:") for entry in found)
+    assert by_name(find("glue")[0])["MNLI"].dev == "hf:nyu-mll/glue:mnli:validation_matched"
+    assert "ROC story cloze is left out: it is not on the Hub" in find("choices")[1][0]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
+    """A folder in place of the Hub's branch of Parquet files, and what was asked of it."""
+    import pyarrow
+    from pyarrow import parquet
+
+    asked: list[tuple[str, str]] = []
+    names = {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": names}})}
+    for path in ("sst2/train/0000", "sst2/validation/0000", "two/train/0000", "two/train/0001"):
+        whole = tmp_path / f"{path}.parquet"
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        table = pyarrow.table({"sentence": ["a", "b"], "label": [1, 0]})
+        parquet.write_table(table.replace_schema_metadata(metadata), whole)
+
+    def download(name: str, *, repo_type: str, revision: str, allow_patterns: list[str]) -> str:
+        assert (repo_type, revision) == ("dataset", "refs/convert/parquet")
+        asked.append((name, *allow_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return asked
+
+
+def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hub) -> None:
+    entry = fetched(by_name(find("glue")[0])["SST-2"])
+    assert hub == [
+        ("nyu-mll/glue", "sst2/train/*.parquet"), ("nyu-mll/glue", "sst2/validation/*.parquet"),
+    ]  # fmt: skip
+    assert entry.test is None
+    for path in (entry.train, entry.dev):
+        assert path is not None
+        assert read(path).column("label") == ["good", "bad"]
+    assert fetched(entry) == entry
+
+
+def test_what_the_hub_does_not_have_is_one_line(hub, monkeypatch) -> None:
+    with pytest.raises(FileNotFoundError, match=r"hf:a/b::train: the Hub has no default/train/\*"):
+        fetch("hf:a/b::train")
+    with pytest.raises(ValueError, match="hf:a/b:two:train: is 2 files"):
+        fetch("hf:a/b:two:train")
+
+    def offline(*_: object, **__: object) -> None:
+        raise LocalEntryNotFoundError("no\nnetwork")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(FileNotFoundError, match=r"hf:a/b:c:train: cannot be fetched .*: no$"):
+        fetch("hf:a/b:c:train")
+
+
+def test_suites_say_what_can_be_done() -> None:
+    for name, suite in SUITES.items():
+        assert suite.name == name
+        for one in suite.benchmarks:
+            assert one.paper, one.name
+            assert one.metric is None or one.metric in METRICS, one.name
+            n_texts = {"pairs": 2, "answer": 2, "classify": 1, "tag": 1}.get(one.task)
+            for files in one.files:
+                assert n_texts in (None, len(files.text)), one.name
+                assert files.label, one.name
+
+
+def test_a_benchmark_without_files_is_refused() -> None:
+    with pytest.raises(ValueError, match="benchmark 'a' names no files"):
+        Benchmark(name="a", task="tag", files=())
+    one = Benchmark(name="a", task="tag", files=(Files(train="a.conllu"),))
+    with pytest.raises(ValueError, match="two benchmarks 'a'"):
+        Suite(name="s", benchmarks=(one, replace(one, task="classify")))
+
+
+def labels_read(entry: Entry, table: Table) -> set[str]:
+    """Read all texts and answers of a file; return the labels."""
+    assert entry.label is not None
+    if entry.task == "choose":
+        columns = Columns(texts=entry.text, label=entry.label, choices=entry.choices)
+        assert numbering_of(table, columns) == "from 0"
+        read_choices(table, columns)
+        return set()
+    truths = list(enumerate(table.column(entry.label)))
+    if entry.task == "tag":
+        sentences = table.column(entry.text[0])
+        return {
+            tag
+            for i, truth in truths
+            for words in (reading.words(sentences[i], entry.text[0], table.where(i), "strict"),)
+            for tag in reading.tags(truth, entry.label, table.where(i), len(words))
+        }
+    assert all(any(row) for row in reading.texts(table, entry.text, "strict"))
+    if entry.task == "answer":
+        _, context = entry.text
+        for (i, truth), text in zip(truths, table.column(context), strict=True):
+            assert isinstance(text, str)
+            found = answers_of(truth, table.where(i))
+            assert found
+            assert all(text[start : start + len(one)] == one for one, start in found)
+        return set()
+    if entry.task == "regress":
+        assert all(0 <= reading.number(t, entry.label, table.where(i)) <= 5 for i, t in truths)
+        return set()
+    return {reading.label(truth, entry.label, table.where(i)) for i, truth in truths}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+def test_all_that_the_shared_data_hold_is_found() -> None:
+    found = [entry.name for name in SUITES for entry in find(name, SHARED)[0]]
+    assert found == list(PUBLISHED)
+
+
+def check(suite: str, name: str) -> None:
+    """Read all files of a benchmark, and check their rows, columns and labels."""
+    entry = by_name(find(suite, SHARED)[0])[name]
+    known: set[str] = set()
+    for path, n in zip((entry.train, entry.dev, entry.test), PUBLISHED[name], strict=True):
+        assert (path is None) == (n is None)
+        if path is None:
+            continue
+        table = read(path, header=entry.columns, tagged=entry.task == "tag")
+        assert len(table) == n
+        labels = labels_read(entry, table)
+        known = known or labels
+        if labels and labels <= {"0", "1", "2", "3", "4"}:
+            assert labels == {str(i) for i in range(len(entry.labels))}
+        else:
+            assert labels <= (set(entry.labels) or known)
+
+
+BENCHMARKS = [(s.name, one.name) for s in SUITES.values() for one in s.benchmarks]
+SMALL = [
+    (suite, name)
+    for suite, name in BENCHMARKS
+    if name in PUBLISHED and sum(n or 0 for n in PUBLISHED[name]) < LARGE
+]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+@pytest.mark.parametrize(("suite", "name"), SMALL)
+def test_columns_and_labels_are_as_the_small_files_have_them(suite: str, name: str) -> None:
+    check(suite, name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+@pytest.mark.parametrize(("suite", "name"), [one for one in BENCHMARKS if one[1] in PUBLISHED])
+def test_columns_and_labels_are_as_all_files_have_them(suite: str, name: str) -> None:
+    check(suite, name)

@@ -1,0 +1,134 @@
+"""Weights of labels: rare ones count more, the mean over the data stays 1."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import toy_models as toy
+from torch.nn import functional as F
+
+from unmask.finetuning.job import prepare
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.tasks import Item
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.weights import weights_of
+from unmask.heads.labels import OneOf
+from unmask.hiding.collate import pad
+from unmask.training.parallel import join
+
+ITEMS = [Item(texts=("x",), truth=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]
+LABELS = ("a", "b", "c")
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    weights = weights_of("balanced", LABELS, ITEMS)
+    # compute_class_weight("balanced", ...): n / (k * n_label)
+    assert weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
+    assert 6 * weights[0] + 3 * weights[1] + weights[2] == pytest.approx(10)
+
+
+def test_weights_that_are_given_have_a_mean_of_one() -> None:
+    weights = weights_of({"b": 2.0, "c": 5.0}, LABELS, ITEMS)
+    assert weights[1] / weights[0] == pytest.approx(2)
+    assert weights[2] / weights[0] == pytest.approx(5)
+    assert 6 * weights[0] + 3 * weights[1] + weights[2] == pytest.approx(10)
+    assert weights_of({}, LABELS, ITEMS) == (1.0, 1.0, 1.0)
+
+
+def test_each_word_counts_where_words_are_tagged() -> None:
+    items = [Item(texts=("x",) * 4, truth=("a", "a", "b", "a"))]
+    assert weights_of("balanced", ("a", "b"), items) == pytest.approx((4 / 6, 2.0))
+
+
+def test_a_label_that_is_not_learned_changes_no_other() -> None:
+    assert weights_of("balanced", (*LABELS, "d"), ITEMS)[:3] == weights_of(
+        "balanced", LABELS, ITEMS
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"d": 1.0}, "no label 'd'"),
+        ({"a": 0.0}, "'a' must have a weight above 0"),
+        ({"a": float("nan")}, "'a' must have a weight above 0"),
+    ],
+)
+def test_weights_that_mean_nothing_are_named(given, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        weights_of(given, LABELS, ITEMS)
+
+
+def rows(n: int, rare: int) -> list[tuple[str, ...]]:
+    """Make texts of which few are "yes", and none says why."""
+    words = toy.WORDS
+    return [(words[i % 20], "yes" if i < rare else "no") for i in range(n)]
+
+
+def test_the_loss_that_is_learned_is_torchs_over_the_number_of_texts(tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    train = toy.write(tmp_path / "train.tsv", rows(20, 4))
+    tuning = Tuning(
+        base=str(base), task="classify", train=str(train), dev=str(train), dropout=0.0,
+        class_weights="balanced",
+    )  # fmt: skip
+    with join("cpu") as world:
+        job = prepare(tuning, None, tmp_path / "out", world, 1, None)
+    spec = job.begun.card.heads["label"]
+    assert spec.loss == OneOf(weights=(20 / (2 * 16), 20 / (2 * 4)))
+    batch = pad(job.examples, job.asked.special)
+    heads = {"label": replace(spec, dropout=0.0)}
+    model = replace(job.begun, card=replace(job.begun.card, heads=heads)).model(0)
+    said = model.eval()(batch, scores=True)
+    plain = F.cross_entropy(said.scores["label"], batch.labels)
+    assert said.terms["label"].loss.item() == pytest.approx(plain.item(), rel=1e-6)
+    learned = model.train()(batch)
+    weights = torch.tensor(spec.loss.weights)
+    # Over all data, whose mean weight is 1, torch's weighted mean is the same.
+    expected = F.cross_entropy(said.scores["label"], batch.labels, weights)
+    assert learned.terms["label"].loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert learned.terms["label"].count == 20
+
+
+def test_a_rare_label_is_said_where_it_counts_more(tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    train = toy.write(
+        tmp_path / "train.tsv", [("a cat", "yes" if i < 8 else "no") for i in range(32)]
+    )
+
+    def chance(weights) -> float:
+        tuned = finetune(
+            base, task="classify", train=train, dev=train, epochs=16.0, batch=16, rate=3e-3,
+            evaluate_every=1000, terminal=None, class_weights=weights, dropout=0.0,
+            precision="float32",
+        )  # fmt: skip
+        (answer,) = tuned.predict(["a cat"])
+        return answer["probabilities"]["yes"]
+
+    # The same text in all rows: what is learned is the share of its labels, as they are weighed.
+    assert chance(None) == pytest.approx(0.25, abs=0.1)
+    assert chance("balanced") == pytest.approx(0.5, abs=0.1)
+    assert chance({"yes": 9.0}) == pytest.approx(0.75, abs=0.1)
+
+
+def test_words_are_weighed_and_what_has_no_labels_is_refused(tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    path = tmp_path / "tags.jsonl"
+    path.write_text('{"words": ["a", "cat", "runs"], "tags": ["O", "B", "O"]}\n' * 8)
+    tuned = finetune(
+        base, task="tag", train=path, dev=path, epochs=1.0, terminal=None, class_weights="balanced"
+    )
+    assert tuned.opened.card.heads["token_label"].loss.weights == pytest.approx((1.5, 0.75))
+    numbers = toy.write(tmp_path / "n.tsv", [("a", "1"), ("b", "2")] * 4, "text\tscore")
+    with pytest.raises(ValueError, match="class_weights are of labels of which a head says one"):
+        finetune(
+            base, task="regress", train=numbers, dev=numbers, terminal=None,
+            class_weights="balanced",
+        )  # fmt: skip
+    train = toy.write(tmp_path / "train.tsv", rows(20, 4))
+    with pytest.raises(ValueError, match="not of classify with"):
+        finetune(
+            toy.pretrained("t5", tmp_path / "t5"), task="classify", train=train, dev=train,
+            terminal=None, class_weights="balanced",
+        )  # fmt: skip

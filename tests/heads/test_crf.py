@@ -1,0 +1,208 @@
+"""The CRF against all sequences there are, written out one by one."""
+
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.heads.crf import CRF, EDGE
+
+CLOSE = 1e-4  # float32, sums of a few hundred terms near 10
+
+
+def drawn(n_labels, seed, impossible=()):
+    torch.manual_seed(seed)
+    crf = CRF(n_labels, impossible)
+    for p in crf.parameters():
+        torch.nn.init.normal_(p)
+    return crf
+
+
+def total(crf, scores, path):
+    """The score of a sequence, as the paper defines it."""
+    if not path:
+        return 0.0
+    said = sum(float(scores[i, label]) for i, label in enumerate(path))
+    steps = sum(float(crf.transitions[a, b]) for a, b in pairwise(path))
+    return said + steps + float(crf.begin[path[0]]) + float(crf.end[path[-1]])
+
+
+def every(n_labels, n):
+    return list(product(range(n_labels), repeat=n))
+
+
+cases = st.tuples(
+    st.integers(1, 4), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 10**6)
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases)
+def test_likelihoods_marginals_and_best_paths_are_those_of_all_sequences(case) -> None:
+    n_labels, lengths, seed = case
+    crf = drawn(n_labels, seed).requires_grad_(False)
+    t = max(*lengths, 1)
+    scores = 2 * torch.randn(len(lengths), t, n_labels)
+    labels = torch.randint(0, n_labels, (len(lengths), t))
+    sizes = torch.tensor(lengths)
+    likelihood = crf.log_likelihood(scores, labels, sizes)
+    partition = crf.log_partition(scores, sizes)
+    marginals = crf.log_marginals(scores, sizes)
+    best = crf.decode(scores, sizes)
+    for b, n in enumerate(lengths):
+        paths = every(n_labels, n)
+        totals = torch.tensor([total(crf, scores[b], path) for path in paths])
+        log_all = totals.logsumexp(0) if n else torch.tensor(0.0)
+        assert float(partition[b]) == pytest.approx(float(log_all), abs=CLOSE)
+        right = total(crf, scores[b], tuple(labels[b, :n].tolist())) - float(log_all)
+        assert float(likelihood[b]) == pytest.approx(right, abs=CLOSE)
+        shares = (totals - log_all).exp()
+        for i in range(n):
+            for label in range(n_labels):
+                share = sum(float(s) for s, p in zip(shares, paths, strict=True) if p[i] == label)
+                assert float(marginals[b, i, label].exp()) == pytest.approx(share, abs=CLOSE)
+        said = total(crf, scores[b], tuple(best[b, :n].tolist()))
+        assert said == pytest.approx(float(totals.max()), abs=CLOSE)
+
+
+def test_probabilities_of_all_sequences_sum_to_one() -> None:
+    crf = drawn(3, 0)
+    scores = torch.randn(1, 4, 3)
+    labels = torch.tensor(every(3, 4))
+    many = scores.expand(len(labels), -1, -1)
+    said = crf.log_likelihood(many, labels, torch.full((len(labels),), 4))
+    assert float(said.detach().exp().sum()) == pytest.approx(1, abs=1e-5)
+
+
+def test_marginals_are_the_gradients_of_the_partition() -> None:
+    crf = drawn(3, 1)
+    scores = torch.randn(2, 5, 3, requires_grad=True)
+    lengths = torch.tensor([5, 3])
+    (gradient,) = torch.autograd.grad(crf.log_partition(scores, lengths).sum(), scores)
+    marginals = crf.log_marginals(scores, lengths).detach().exp()
+    assert torch.allclose(gradient[0], marginals[0], atol=1e-5)
+    assert torch.allclose(gradient[1, :3], marginals[1, :3], atol=1e-5)
+    assert not gradient[1, 3:].any()
+
+
+def test_at_first_labels_are_independent() -> None:
+    crf = CRF(4)
+    scores, labels = torch.randn(2, 6, 4), torch.randint(0, 4, (2, 6))
+    lengths = torch.tensor([6, 6])
+    logs = scores.log_softmax(-1)
+    expected = logs.gather(2, labels[..., None]).sum((1, 2))
+    said = crf.log_likelihood(scores, labels, lengths).detach()
+    assert torch.allclose(said, expected, atol=1e-5)
+    assert torch.allclose(crf.log_marginals(scores, lengths).detach(), logs, atol=1e-5)
+    assert torch.equal(crf.decode(scores, lengths), scores.argmax(-1))
+
+
+def test_what_stands_behind_a_sequence_changes_nothing() -> None:
+    crf = drawn(3, 2)
+    scores, labels = torch.randn(2, 3, 3), torch.randint(0, 3, (2, 3))
+    lengths = torch.tensor([3, 2])
+    longer = torch.cat([scores, torch.full((2, 4, 3), 1e6)], 1)
+    behind = torch.cat([labels, torch.full((2, 4), -100)], 1)
+    one = crf.log_likelihood(scores, labels, lengths)
+    other = crf.log_likelihood(longer, behind, lengths)
+    assert torch.equal(one, other)
+    assert torch.equal(crf.decode(scores, lengths), crf.decode(longer, lengths)[:, :3])
+    alone = crf.log_likelihood(scores[1:, :2], labels[1:, :2], lengths[1:])
+    assert torch.allclose(alone, one[1:])
+    marginals = crf.log_marginals(longer, lengths)
+    assert torch.allclose(marginals[:, :3], crf.log_marginals(scores, lengths))
+
+
+def test_gradients_are_those_of_finite_differences_and_finite_for_large_scores() -> None:
+    crf = drawn(3, 3)
+    scores = torch.randn(2, 4, 3, requires_grad=True)
+    labels, lengths = torch.randint(0, 3, (2, 4)), torch.tensor([4, 0])
+    loss = -crf.log_likelihood(scores, labels, lengths).sum()
+    found = torch.autograd.grad(loss, [scores, *crf.parameters()])
+    step = 1e-2
+    for p, gradient in zip(crf.parameters(), found[1:], strict=True):
+        at = (0,) * p.ndim
+        sides = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                p[at] += sign * step
+                sides.append(-float(crf.log_likelihood(scores, labels, lengths).sum()))
+                p[at] -= sign * step
+        slope = (sides[0] - sides[1]) / (2 * step)
+        assert float(gradient[at]) == pytest.approx(slope, abs=1e-3)
+    assert not found[0][1].any()  # of a sequence of no words
+    large = -crf.log_likelihood(1e4 * scores, labels, lengths).sum()
+    assert all(x.isfinite().all() for x in torch.autograd.grad(large, [scores, *crf.parameters()]))
+
+
+BIO = ((EDGE, 2), (0, 2))
+"""Of O, B, I: an I neither begins a sentence nor follows an O."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 10**6))
+def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> None:
+    crf = drawn(3, seed, BIO).requires_grad_(False)
+    scores = 3 * torch.randn(len(lengths), max(lengths), 3)
+    best = crf.decode(scores, torch.tensor(lengths))
+    for b, n in enumerate(lengths):
+        possible = [
+            path
+            for path in every(3, n)
+            if not set(pairwise((EDGE, *path, EDGE))) & set(BIO)
+        ]  # fmt: skip
+        most = max(total(crf, scores[b], path) for path in possible)
+        found = tuple(best[b, :n].tolist())
+        assert found in possible
+        assert total(crf, scores[b], found) == pytest.approx(most, abs=CLOSE)
+
+
+def test_ends_can_be_impossible_too() -> None:
+    crf = CRF(2, ((1, EDGE),))
+    scores = torch.tensor([[[0.0, 9.0], [0.0, 9.0]]])
+    assert crf.decode(scores, torch.tensor([2])).tolist() == [[1, 0]]
+    assert crf.decode(scores, torch.tensor([1]))[0, 0] == 0
+
+
+def test_where_every_sequence_is_impossible_the_fewest_rules_are_broken() -> None:
+    crf = CRF(2, ((EDGE, 0), (EDGE, 1), (0, 0), (1, 1)))
+    scores = torch.tensor([[[5.0, 0.0], [5.0, 0.0]]])
+    assert crf.decode(scores, torch.tensor([2])).tolist() in ([[0, 1]], [[1, 0]])
+
+
+def test_impossible_labels_are_finitely_surprising() -> None:
+    crf = CRF(3, BIO)
+    labels = torch.tensor([[2, 0, 2]])
+    said = crf.log_likelihood(torch.randn(1, 3, 3), labels, torch.tensor([3]))
+    assert -20 < float(said.detach()) < 0
+
+
+def test_a_pair_with_a_label_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"from -1 \(the edge\) to 1, got .* \(0, 2\)"):
+        CRF(2, ((0, 2),))
+    with pytest.raises(ValueError, match=r"\(-2, 0\)"):
+        CRF(2, ((-2, 0),))
+
+
+def test_transitions_that_matter_are_learned() -> None:
+    """Labels go round: 0, 1, 2, 0, ...; a word shows its own only now and then."""
+    torch.manual_seed(0)
+    n, t = 32, 6
+    labels = (torch.arange(t) + torch.randint(0, 3, (n, 1))) % 3
+    shown = torch.rand(n, t, 1) < 0.3
+    scores = torch.where(shown, 4 * torch.nn.functional.one_hot(labels, 3).float(), 0.0)
+    lengths = torch.full((n,), t)
+    crf = CRF(3)
+    optimizer = torch.optim.Adam(crf.parameters(), lr=0.3)
+    for _ in range(40):
+        loss = -crf.log_likelihood(scores, labels, lengths).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    some = shown.any(1)[:, 0]  # of a row where nothing is shown nothing is known
+    independent = (scores.argmax(-1) == labels)[some].float().mean()
+    together = (crf.decode(scores, lengths) == labels)[some].float().mean()
+    assert float(independent) < 0.65
+    assert float(together) == 1

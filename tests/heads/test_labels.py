@@ -1,0 +1,114 @@
+"""Heads of labels: their losses equal torch's, and those of options are taken among their own."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE, Batch, Example
+from unmask.heads.labels import AnyOf, Choice, OneOf, among_rows
+from unmask.hiding.collate import pack, pad
+from unmask.tokens.vocabulary import Special
+
+SPECIAL = Special(size=99, pad=0, start=1, end=2)
+
+
+def example(n: int = 3, **more) -> Example:
+    return Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), **more)
+
+
+def batch(labels, group=None) -> Batch:
+    return Batch(
+        inputs=torch.zeros(len(labels), 2, dtype=torch.int64),
+        labels=torch.tensor(labels),
+        group=None if group is None else torch.tensor(group),
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(0, 10**6))
+def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    scores = torch.tensor(rng.normal(0, 30, len(group)), dtype=torch.float32, requires_grad=True)
+    logs, best = among_rows(scores, torch.tensor(group))
+    for g in range(len(sizes)):
+        mine = np.flatnonzero(group == g)
+        assert torch.allclose(logs[mine], scores[mine].log_softmax(0), atol=1e-4)
+        assert best[mine].sum() == 1
+        assert best[mine].long().argmax() == scores[mine].argmax()
+    right = torch.tensor([np.flatnonzero(group == g)[0] for g in range(len(sizes))])
+    (slope,) = torch.autograd.grad(-logs[right].sum(), scores)
+    apart = [
+        F.cross_entropy(scores[np.flatnonzero(group == g)][None], torch.tensor([0]))
+        for g in range(len(sizes))
+    ]
+    (expected,) = torch.autograd.grad(torch.stack(apart).sum(), scores)
+    assert torch.allclose(slope, expected, atol=1e-5)
+
+
+def test_a_choice_counts_groups_whose_answer_is_known() -> None:
+    said = torch.tensor([[2.0], [1.0], [0.0], [5.0], [1.0], [1.0]])
+    asked = batch([1, 0, 0, 0, IGNORE, IGNORE], [0, 0, 1, 1, 2, 2])
+    term = Choice().term(said, asked)
+    assert (Choice().count(asked), term.count, int(term.right)) == (1, 1, 1)
+    assert term.total.item() == pytest.approx(np.log1p(np.exp(-1.0)))
+    asked = batch([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
+    term = Choice().term(said, asked)
+    assert (term.count, int(term.right)) == (3, 0)  # of the last two, alike, none is right
+
+
+def test_labels_that_may_hold_together_are_learned_as_torch_has_it() -> None:
+    torch.manual_seed(0)
+    said, truth = torch.randn(4, 3), (torch.rand(4, 3) > 0.5).float()
+    term = AnyOf().term(said, batch(truth.tolist()))
+    assert term.count == 12
+    assert term.loss.item() == pytest.approx(
+        F.binary_cross_entropy_with_logits(said, truth).item(), rel=1e-6
+    )
+    truth[1] = IGNORE
+    known = torch.tensor([0, 2, 3])
+    term = AnyOf().term(said, batch(truth.tolist()))
+    assert term.loss.item() == pytest.approx(
+        F.binary_cross_entropy_with_logits(said[known], truth[known]).item(), rel=1e-6
+    )
+
+
+def test_weights_count_while_a_head_learns_and_not_after() -> None:
+    torch.manual_seed(0)
+    weights = (0.5, 1.0, 3.0)
+    said, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE, 2])
+    asked = batch(truth.tolist())
+    plain = F.cross_entropy(said, truth, reduction="sum")
+    learned = OneOf(weights=weights).term(said, asked, learning=True)
+    expected = F.cross_entropy(said, truth, torch.tensor(weights), reduction="sum")
+    assert learned.total.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert learned.count == 4
+    assert OneOf(weights=weights).term(said, asked).total.item() == pytest.approx(plain.item())
+    words = OneOf(weights=weights).term(
+        said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), learning=True
+    )
+    assert words.total.item() == pytest.approx(2 * expected.item(), rel=1e-6)
+
+
+def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
+    made = pad([example(group=7), example(4, group=3), example(group=7), example()], SPECIAL)
+    assert made.group.tolist() == [0, 1, 0, 2]
+    assert pad([example()], SPECIAL).group is None
+    assert made.to("cpu").group.tolist() == [0, 1, 0, 2]
+    several = [example(label=np.array([1, 0], np.float32)), example(5)]
+    assert pad(several, SPECIAL).labels.tolist() == [[1, 0], [IGNORE, IGNORE]]
+
+
+def test_rows_that_do_not_fit_a_batch_are_named() -> None:
+    held = example(label=np.array([1, 0], np.float32))
+    with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
+        pad([held, example(label=1)], SPECIAL)
+    with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
+        pad([held, example(label=np.array([1], np.float32))], SPECIAL)
+    with pytest.raises(ValueError, match="asked together cannot be packed"):
+        pack([example(group=1), example(group=1)], SPECIAL, 20)
+    with pytest.raises(ValueError, match="cannot be packed"):
+        pack([held, held], SPECIAL, 20)

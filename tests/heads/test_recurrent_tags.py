@@ -1,0 +1,214 @@
+"""The tagger over words: what it reads, what it counts, and that its labels know of each other."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from unmask.batch import IGNORE, Batch
+from unmask.config import from_dict, to_dict
+from unmask.heads.crf import EDGE
+from unmask.heads.model import Model
+from unmask.heads.recurrent import RecurrentTags
+from unmask.model.architecture import Architecture
+
+TINY = Architecture(
+    vocab_size=23, d_model=8, n_layers=1, n_heads=2, d_ff=16, dropout=0.0, attention_dropout=0.0
+)
+SPEC = RecurrentTags(n_labels=3, width=5, dropout=0.0)
+BOTH = pytest.mark.parametrize("crf", [True, False])
+X = IGNORE
+LABELS = torch.tensor([[X, 0, X, 2, 1, X], [X, 1, X, X, X, X], [X] * 6])
+ROWS = torch.arange(18).reshape(3, 6)
+
+
+def head_of(seed=0, **changes):
+    torch.manual_seed(seed)
+    head = replace(SPEC, **changes).build(TINY, nn.Embedding(1, 1))
+    for p in head.parameters():
+        nn.init.normal_(p, std=0.5)
+    return head
+
+
+def batch_of(labels=LABELS, inputs=ROWS):
+    return Batch(inputs=inputs, labels=labels)
+
+
+@BOTH
+def test_a_sentence_is_its_words_wherever_they_stand_and_whatever_is_between(crf) -> None:
+    head, batch = head_of(crf=crf), batch_of()
+    hidden = torch.randn(3, 6, 8)
+    said = head.scores(hidden, batch)
+    asked = LABELS != IGNORE
+    other = torch.where(asked[..., None], hidden, torch.randn(3, 6, 8))
+    assert torch.equal(head.scores(other, batch), said)
+    words = Batch(inputs=ROWS[:1, :3], labels=LABELS[:1][asked[:1]][None])
+    alone = head.scores(hidden[:1][asked[:1]][None], words)
+    assert torch.allclose(alone[0], said[0][asked[0]], atol=1e-6)
+
+
+@BOTH
+def test_rows_do_not_know_of_each_other(crf) -> None:
+    head, batch = head_of(crf=crf), batch_of()
+    hidden = torch.randn(3, 6, 8)
+    whole = head(hidden, batch, scores=True)
+    total = 0.0
+    for i in range(3):
+        one = head(hidden[i : i + 1], batch_of(LABELS[i : i + 1], ROWS[i : i + 1]), scores=True)
+        total += float(one.terms["token_label"].total.detach())
+        for name, said in one.scores.items():
+            assert torch.allclose(said[0], whole.scores[name][i], atol=1e-6)
+    assert float(whole.terms["token_label"].total.detach()) == pytest.approx(total, rel=1e-5)
+
+
+@BOTH
+def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
+    head, batch, hidden = head_of(crf=crf), batch_of(), torch.randn(3, 6, 8)
+    prediction = head(hidden, batch, scores=True)
+    term = prediction.terms["token_label"]
+    assert head.count(batch) == {"token_label": 4}
+    assert term.count == 4
+    assert head.count(batch_of(None)) == {}
+    logs = prediction.scores["token_label"]
+    asked = LABELS != IGNORE
+    by_word = -logs[asked].gather(1, LABELS[asked][:, None]).sum()
+    if crf:  # what all labels say together is not the sum of what each says
+        assert not torch.allclose(term.total, by_word, atol=1e-3)
+    else:
+        assert torch.allclose(term.total, by_word, atol=1e-5)
+    # of one word alone there is nothing else to know
+    one = head(hidden[1:2], batch_of(LABELS[1:2], ROWS[1:2]), scores=True)
+    said = one.scores["token_label"][0, 1, 1]
+    assert torch.allclose(one.terms["token_label"].total, -said, atol=1e-5)
+
+
+@BOTH
+def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
+    prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), scores=True)
+    said, path = prediction.scores["token_label"], prediction.scores["token_label_path"]
+    asked = LABELS != IGNORE
+    assert torch.allclose(said[asked].exp().sum(-1), torch.ones(4))
+    assert not said[~asked].any()
+    assert ((path != IGNORE) == asked).all()
+
+
+@BOTH
+def test_the_path_is_what_is_decoded_and_counted_as_right(crf) -> None:
+    head, hidden, batch = head_of(crf=crf), torch.randn(3, 6, 8), batch_of()
+    prediction = head(hidden, batch, scores=True)
+    path = prediction.scores["token_label_path"]
+    rows = head.decode(hidden, batch)
+    assert [len(row) for row in rows] == [3, 1, 0]
+    assert rows == [path[i][LABELS[i] != IGNORE].tolist() for i in range(3)]
+    right = int((path == LABELS)[LABELS != IGNORE].sum())
+    assert int(prediction.terms["token_label"].right) == right
+    unknown = batch_of(torch.where(LABELS == IGNORE, IGNORE, 0))
+    assert head.decode(hidden, unknown) == rows  # labels only mark the places
+
+
+def test_impossible_transitions_are_never_decoded() -> None:
+    head = head_of(impossible=((EDGE, 2), (0, 2), (2, 2)))
+    labels = torch.zeros(50, 6, dtype=torch.long)
+    rows = head.decode(3 * torch.randn(50, 6, 8), batch_of(labels, labels))
+    assert all(row[0] != 2 for row in rows)
+    assert all(pair not in {(0, 2), (2, 2)} for row in rows for pair in pairwise(row))
+    assert any(2 in row for row in rows)
+
+
+@BOTH
+def test_where_no_word_is_asked_the_loss_is_zero_and_so_are_gradients(crf) -> None:
+    model = Model(TINY, {"token_label": replace(SPEC, crf=crf)}).initialize()
+    batch = batch_of(torch.full((3, 6), IGNORE))
+    prediction = model(batch)
+    assert model.count(batch) == {"token_label": 0}
+    assert float(prediction.loss.detach()) == 0
+    prediction.loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_without_marks_nothing_is_asked_and_scores_are_an_error() -> None:
+    model = Model(TINY, {"token_label": SPEC}).initialize()
+    batch = batch_of(None)
+    assert not model(batch).terms
+    with pytest.raises(ValueError, match=r"batch.labels is None: it must mark"):
+        model(batch, scores=True)
+
+
+@BOTH
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_weight_has_a_finite_gradient(crf, layers, dtype) -> None:
+    spec = replace(SPEC, crf=crf, layers=layers, dropout=0.5)
+    model = Model(TINY, {"token_label": spec}).initialize(3).to(dtype)
+    term = model(batch_of()).terms["token_label"]
+    assert term.total.dtype == torch.float32
+    term.loss.backward()
+    lacking = [n for n, p in model.named_parameters() if p.grad is None]
+    assert [n for n in lacking if n.startswith("heads")] == []
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_weights_are_drawn_from_the_seed() -> None:
+    def weights(seed):
+        model = Model(TINY, {"token_label": replace(SPEC, layers=2)}).initialize(seed)
+        return {name: x for name, x in model.weights().items() if name.startswith("heads.")}
+
+    one, same, other = weights(1), weights(1), weights(2)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    matrices = [name for name in one if ".weight" in name]
+    assert len(matrices) == 9
+    assert not any(torch.equal(one[name], other[name]) for name in matrices)
+    gate = math.sqrt(6 / (5 + 8))
+    largest = float(one["heads.token_label.lstm.weight_ih_l0"].abs().max())
+    assert 0.8 * gate < largest <= gate
+    assert one["heads.token_label.lstm.bias_ih_l0"].tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10
+    assert not one["heads.token_label.lstm.bias_hh_l0"].any()
+    assert not one["heads.token_label.crf.transitions"].any()
+
+
+def test_the_head_is_plain_data() -> None:
+    spec = replace(SPEC, impossible=((EDGE, 2), (0, 2)))
+    assert from_dict(RecurrentTags, to_dict(spec)) == spec
+
+
+@pytest.mark.parametrize(("crf", "bits"), [(True, 1), (False, 6)])
+def test_labels_that_hang_together_are_learned_together(crf, bits) -> None:
+    """Words tell nothing; labels are 010101 or 101010: one bit a sentence, or six one by one."""
+    torch.manual_seed(0)
+    head = replace(SPEC, n_labels=2, crf=crf).build(TINY, nn.Embedding(1, 1))
+    hidden = torch.ones(2, 6, 8)
+    labels = (torch.arange(6) + torch.tensor([[0], [1]])) % 2
+    batch = batch_of(labels, labels)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
+    for _ in range(100):
+        loss = head(hidden, batch).terms["token_label"].total
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach()) / 2 == pytest.approx(bits * math.log(2), rel=0.05)
+    (first, second) = head.decode(hidden, batch)
+    assert first == second
+    assert (first in labels.tolist()) == crf or not crf
+
+
+def test_words_are_labelled_by_what_stands_before_and_behind_them() -> None:
+    """A word's label is how many of its two neighbors are ones: no word knows its own."""
+    torch.manual_seed(0)
+    head = replace(SPEC, width=16).build(TINY, nn.Embedding(1, 1))
+    head.draw()
+    bits = torch.randint(0, 2, (64, 7))
+    around = nn.functional.pad(bits, (1, 1))
+    labels = around[:, :-2] + around[:, 2:]
+    hidden = torch.zeros(64, 7, 8)
+    hidden[..., 0] = 2.0 * bits - 1
+    batch = batch_of(labels, bits)
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.03)
+    for _ in range(60):
+        term = head(hidden, batch).terms["token_label"]
+        optimizer.zero_grad()
+        term.loss.backward()
+        optimizer.step()
+    assert float(term.right) / term.count > 0.95

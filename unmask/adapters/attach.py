@@ -1,0 +1,298 @@
+"""Attach adapters to a model, choose among them, fold them into its weights, and remove them.
+
+What an adapter does, it does by hooks on the model's modules: they, their names and their files
+stay as they are.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from unmask.heads.model import Model
+from unmask.model.transformer import Transformer
+
+
+@dataclass
+class Attachment:
+    """How an adapter stands in its model. An adapter's hooks read `rows`; the rest is ours."""
+
+    rows: Int[Tensor, "n"] | None = None
+    """The rows of the batch on which it acts; None: all."""
+    hooks: list[RemovableHandle] = field(default_factory=list[RemovableHandle])
+    """There are some while it acts."""
+    kept: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """While it is merged: the weights without it, by name."""
+
+
+@runtime_checkable
+class AdapterModule(Protocol):
+    """What the module of an adapter offers, which is an nn.Module.
+
+    It is built from torch's default generator, which `attach` seeds. It never asks whether it is
+    active: while it is not, it has no hooks.
+    """
+
+    attachment: Attachment
+    """Made by the module when it is built."""
+    mixes: bool
+    """It can act on some rows of a batch only, which `attachment.rows` says."""
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Begin to act on a model, until these are removed.
+
+        Hooks are bound methods or partials of them, so that a copy of the model has its own.
+        """
+        ...
+
+
+@runtime_checkable
+class Mergeable(Protocol):
+    """An adapter that a change of the model's weights can replace."""
+
+    def merged(self, model: Model) -> dict[str, Tensor]:
+        """Return the weights with the adapter in them, by the names of the model's parameters."""
+        ...
+
+
+@runtime_checkable
+class AdapterSpec(Protocol):
+    """The value that describes an adapter; `specs.Adapter` has them all."""
+
+    def build(self, model: Model) -> nn.Module:
+        """Build the adapter for a model, an AdapterModule."""
+        ...
+
+
+def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0) -> nn.Module:
+    """Build an adapter and let it act on the model; if there are several, none does until `use`.
+
+    Its weights are `adapters.<name>.…` of the model, initialized from a generator of their own.
+    What is trained is not changed; see `freeze`.
+
+    Raises:
+        ValueError: the name is taken or not possible, a pattern of the adapter matches nothing, or
+            an adapter is merged.
+    """
+    if name in model.adapters:
+        raise ValueError(f"the model has an adapter {name!r} already; detach it, or choose a name")
+    if not name or "." in name or hasattr(model.adapters, name):
+        raise ValueError(f"{name!r} cannot be the name of an adapter; choose a plain word")
+    _check_unmerged(model, f"attach {name!r}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = spec.build(model)
+    weight = model.backbone.table.weight
+    module.to(weight.device, weight.dtype).train(model.training)
+    model.adapters[name] = module
+    _only(model)
+    return module
+
+
+def detach(model: Model, name: str) -> None:
+    """Remove an adapter: the model is what it was before.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if find(model, name).attachment.kept:
+        unmerge(model, name)
+    _activate(model, {})
+    del model.adapters[name]
+    _only(model)
+
+
+def find(model: Model, name: str) -> AdapterModule:
+    """Return the adapter of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    adapters = _adapters(model)
+    if name not in adapters:
+        raise ValueError(f"no adapter {name!r} (attached: {', '.join(adapters) or 'none'})")
+    return adapters[name]
+
+
+@contextmanager
+def use(model: Model, which: str | Sequence[str | None] | None) -> Generator[None, None, None]:
+    """Choose, for a while, which adapter acts: one, none, or one or none for each row of a batch.
+
+    Rows are those of the batches that the model is given, in their order. `generate` arranges its
+    prompts into batches itself, so there only one adapter for all makes sense.
+
+    Raises:
+        ValueError: there is no such adapter, it cannot act on some rows only, an adapter is merged,
+            or a batch has other rows than were named.
+    """
+    _check_unmerged(model, "choose")
+    before = {n: a.attachment.rows for n, a in _adapters(model).items() if a.attachment.hooks}
+    checks: list[RemovableHandle] = []
+    if which is None or isinstance(which, str):
+        chosen: dict[str, Tensor | None] = {} if which is None else {which: None}
+    else:
+        chosen = _by_row(which, model.device)
+        check = _Rows(len(which))
+        stacks = [m for m in model.backbone.modules() if isinstance(m, Transformer)]
+        checks = [s.register_forward_pre_hook(check, with_kwargs=True) for s in stacks]
+    try:
+        _activate(model, chosen)
+        yield
+    finally:
+        for handle in checks:
+            handle.remove()
+        _activate(model, {n: rows for n, rows in before.items() if n in model.adapters})
+
+
+def merge(model: Model, name: str) -> None:
+    """Put an adapter into the model's weights: it then costs nothing.
+
+    Raises:
+        ValueError: an adapter is merged already, or this one cannot be.
+    """
+    adapter = find(model, name)
+    _check_unmerged(model, f"merge {name!r}")
+    if not isinstance(adapter, Mergeable):
+        raise ValueError(
+            f"adapter {name!r} ({type(adapter).__name__}) cannot be put into the model's weights; "
+            "LoRA and IA3 can"
+        )
+    with torch.no_grad():
+        for key, weight in adapter.merged(model).items():
+            old = model.get_parameter(key)
+            adapter.attachment.kept[key] = old.detach().clone()
+            old.copy_(weight)
+    _activate(model, {})
+
+
+def unmerge(model: Model, name: str) -> None:
+    """Take an adapter out of the weights, which are then what they were, bit for bit.
+
+    Raises:
+        ValueError: it is not merged.
+    """
+    attachment = find(model, name).attachment
+    if not attachment.kept:
+        raise ValueError(f"adapter {name!r} is not merged")
+    with torch.no_grad():
+        for key, weight in attachment.kept.items():
+            model.get_parameter(key).copy_(weight)
+    attachment.kept = {}
+    _only(model)
+
+
+def freeze(model: Model) -> None:
+    """Let only adapters and heads learn, not the backbone.
+
+    Raises:
+        ValueError: an adapter is merged.
+    """
+    _check_unmerged(model, "train")
+    model.requires_grad_(True)
+    model.backbone.requires_grad_(False)
+
+
+def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
+    """Find the backbone's linear maps by patterns, by their names in the model.
+
+    A pattern stands for the end of a name, whole words between dots, where `*` and the like fill
+    one word: `v`, `attention.v`, `layers.3.*.v`. "all": every linear map of the layers.
+
+    Raises:
+        ValueError: a pattern matches none.
+    """
+    there = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    there = {n: m for n, m in there.items() if n.startswith("backbone.")}
+    found: set[str] = set()
+    for pattern in where:
+        mine = {name for name in there if _matches(name, pattern)}
+        if not mine:
+            known = sorted({".".join(name.split(".")[-2:]) for name in there})
+            raise ValueError(f"{pattern!r} matches no linear map (there are {', '.join(known)})")
+        found |= mine
+    return {name: m for name, m in there.items() if name in found}
+
+
+def _matches(name: str, pattern: str) -> bool:
+    if pattern == "all":
+        return ".layers." in name
+    words, asked = name.split("."), pattern.split(".")
+    end = words[-len(asked) :]
+    return len(end) == len(asked) and all(map(fnmatchcase, end, asked))
+
+
+def put(tree: nn.Module, name: str, part: nn.Module) -> None:
+    """Make `part` a module of `tree` under a dotted name."""
+    *path, last = name.split(".")
+    for step in path:
+        if step not in dict(tree.named_children()):
+            tree.add_module(step, nn.Module())
+        tree = tree.get_submodule(step)
+    tree.add_module(last, part)
+
+
+def on_rows(
+    rows: Int[Tensor, "n"] | None, change: Callable[..., Tensor], out: Tensor, *others: Tensor
+) -> Tensor:
+    """Return change(out, *others), in these rows only."""
+    if rows is None:
+        return change(out, *others)
+    return out.index_copy(0, rows, change(out[rows], *(x[rows] for x in others)))
+
+
+def _adapters(model: Model) -> dict[str, AdapterModule]:
+    return {name: cast(AdapterModule, module) for name, module in model.adapters.items()}
+
+
+def _only(model: Model) -> None:
+    """Let the only adapter act, if there is one."""
+    _activate(model, dict.fromkeys(model.adapters) if len(model.adapters) == 1 else {})
+
+
+def _activate(model: Model, chosen: Mapping[str, Tensor | None]) -> None:
+    """Let these adapters act on these rows, and no others."""
+    for name, rows in chosen.items():
+        if rows is not None and not find(model, name).mixes:
+            raise ValueError(f"adapter {name!r} acts on all rows of a batch or on none")
+    for adapter in _adapters(model).values():
+        for handle in adapter.attachment.hooks:
+            handle.remove()
+        adapter.attachment.hooks, adapter.attachment.rows = [], None
+    for name, rows in chosen.items():
+        adapter = find(model, name)
+        adapter.attachment.rows = rows
+        adapter.attachment.hooks = adapter.hook(model)
+
+
+def _by_row(which: Sequence[str | None], device: torch.device) -> dict[str, Tensor | None]:
+    names = dict.fromkeys(name for name in which if name is not None)
+    if len(set(which)) == 1:
+        return dict.fromkeys(names)
+    rows = {name: [i for i, other in enumerate(which) if other == name] for name in names}
+    return {name: torch.tensor(found, device=device) for name, found in rows.items()}
+
+
+class _Rows:
+    """Refuse a batch that has not as many rows as adapters were chosen for."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        batch = args[0] if args else kwargs["batch"]
+        if len(batch.inputs) != self.n:
+            raise ValueError(
+                f"adapters were chosen for {self.n} rows, but the batch has {len(batch.inputs)}"
+            )
+
+
+def _check_unmerged(model: Model, what: str) -> None:
+    for name, adapter in _adapters(model).items():
+        if adapter.attachment.kept:
+            raise ValueError(f"adapter {name!r} is merged into the weights: unmerge it to {what}")

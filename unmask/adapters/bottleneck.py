@@ -1,0 +1,274 @@
+"""Bottlenecks: a narrow map after some sublayers, beside the identity."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
+
+from unmask.adapters.attach import Attachment, on_rows, put
+from unmask.heads.model import Model
+from unmask.model.parts import ACTIVATIONS, Activation
+from unmask.model.transformer import Block
+
+REDUCTION = 16
+"""The model's width over the bottleneck's, where nothing is said: AdapterHub's reduction factor
+(Pfeiffer et al. 2020, arXiv:2007.07779)."""
+NARROWEST = 8
+"""The bottleneck of models so narrow that the reduction would leave less: the least width that
+Houlsby et al. 2019 tried on GLUE (section 3.2)."""
+STD = 0.01
+"""Of the weights in the beginning (Houlsby et al. 2019, section 3.6)."""
+
+Sublayer = Literal["attention", "cross", "feed_forward"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Houlsby:
+    """A bottleneck after each sublayer, before its result is added to the stream; own norms.
+
+    Houlsby et al. 2019, arXiv:1902.00751, section 2.1.
+    """
+
+    width: int | None = None
+    """None: a sixteenth of the model's, 8 at least."""
+    activation: Activation = "gelu"
+    """Of the released code."""
+    norms: bool = True
+    """Learn copies of the model's norms, which stand in their place (section 2.1)."""
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+
+    def build(self, model: Model) -> "HoulsbyModule":
+        """Build the bottlenecks of a model."""
+        return HoulsbyModule(self, model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pfeiffer:
+    """One bottleneck a layer, which reads the layer's result and adds to its feed-forward.
+
+    Pfeiffer et al. 2021, arXiv:2005.00247, appendix A; released code, `PfeifferConfig`.
+    """
+
+    width: int | None = None
+    """None: a sixteenth of the model's, 8 at least."""
+    activation: Activation = "relu"
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+
+    def build(self, model: Model) -> "PfeifferModule":
+        """Build the bottlenecks of a model."""
+        return PfeifferModule(self, model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaMix:
+    """After each feed-forward a bottleneck of several experts: one at random in training.
+
+    Otherwise their mean. Training reads each batch twice; see `unmask.adapters.consistency`. Wang
+    et al. 2022, arXiv:2205.12410, section 3.
+    """
+
+    width: int | None = None
+    """None: a sixteenth of the model's, 8 at least (48 for BERT-base, as in the released runs)."""
+    activation: Activation = "gelu"
+    experts: int = 4
+    consistency: float = 1.0
+    """Weight of the loss that two readings differ by."""
+    shared: Literal["up", "down"] | None = "up"
+    """The map that all experts have in common (section 3.4); the released runs share `up`."""
+
+    def __post_init__(self) -> None:
+        _check_width(self.width)
+        if self.experts < 1:
+            raise ValueError(f"experts must be at least 1, got {self.experts}")
+        if self.consistency < 0:
+            raise ValueError(f"consistency must be at least 0, got {self.consistency}")
+
+    def build(self, model: Model) -> "AdaMixModule":
+        """Build the experts of a model."""
+        return AdaMixModule(self, model)
+
+
+def _check_width(width: int | None) -> None:
+    if width is not None and width < 1:
+        raise ValueError(f"width must be at least 1, got {width}")
+
+
+class Experts(nn.Module):
+    """Linear maps: one at random in training, their mean otherwise. Often there is only one.
+
+    Draws from torch's default generator, which training seeds before each micro-batch.
+    """
+
+    def __init__(self, n: int, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(nn.Linear(d_in, d_out) for _ in range(n))
+
+    def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
+        """Map by one expert, or by the mean of all."""
+        if len(self.each) == 1:
+            return self.each[0](x)
+        if self.training:
+            return self.each[int(torch.randint(len(self.each), ()))](x)
+        return F.linear(x, self.mean("weight"), self.mean("bias"))
+
+    def mean(self, name: Literal["weight", "bias"]) -> Tensor:
+        """Average the experts' weights (Wang et al. 2022, section 3.3)."""
+        return torch.stack([expert.get_parameter(name) for expert in self.each]).mean(0)
+
+
+class Bottleneck(nn.Module):
+    """What a bottleneck adds to what passes it.
+
+    Deviates: `up` is zero at first, so that nothing is changed; Houlsby et al. 2019 begin with both
+    maps near zero, from N(0, 0.01) cut at two standard deviations, as `down` is here.
+    """
+
+    def __init__(
+        self, d_model: int, width: int | None, activation: Activation, *, downs: int, ups: int
+    ) -> None:
+        super().__init__()
+        if width is None:
+            width = max(NARROWEST, d_model // REDUCTION)
+        self.down, self.up = Experts(downs, d_model, width), Experts(ups, width, d_model)
+        self.activation = ACTIVATIONS[activation]
+        for name, weight in self.named_parameters():
+            if name.startswith("down.") and weight.dim() == 2:
+                nn.init.trunc_normal_(weight, std=STD, a=-2 * STD, b=2 * STD)
+            else:
+                nn.init.zeros_(weight)
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Map each vector down, and up again."""
+        return self.up(self.activation(self.down(x)))
+
+
+def _bottlenecks(tree: nn.Module) -> dict[str, Bottleneck]:
+    return {name: m for name, m in tree.named_modules() if isinstance(m, Bottleneck)}
+
+
+def _put(
+    tree: nn.Module,
+    model: Model,
+    after: tuple[Sublayer, ...],
+    spec: Houlsby | Pfeiffer | AdaMix,
+    *,
+    downs: int = 1,
+    ups: int = 1,
+) -> None:
+    """Build a bottleneck for each of these sublayers that there is, under the sublayer's name."""
+    for name, block in model.named_modules():
+        if isinstance(block, Block):
+            for sublayer in after:
+                if sublayer != "cross" or block.cross is not None:
+                    width = block.feed_forward.down.out_features
+                    part = Bottleneck(width, spec.width, spec.activation, downs=downs, ups=ups)
+                    put(tree, f"{name}.{sublayer}", part)
+
+
+class HoulsbyModule(nn.Module):
+    """Bottlenecks and norms, under the names of the sublayers and norms."""
+
+    def __init__(self, spec: Houlsby, model: Model) -> None:
+        super().__init__()
+        self.spec = spec
+        self.attachment = Attachment()
+        self.mixes = True
+        _put(self, model, ("attention", "cross", "feed_forward"), spec)
+        if spec.norms:
+            for name, norm in model.named_modules():
+                if name.startswith("backbone.") and isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+                    put(self, name, _copy(norm))
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Stand behind the sublayers' dropout, as in the released code, and in the norms' place."""
+        hooks = [
+            model.get_submodule(f"{name}_norm.dropout").register_forward_hook(
+                partial(self._add, part)
+            )
+            for name, part in _bottlenecks(self).items()
+        ]
+        for name, norm in self.named_modules():
+            if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+                hook = partial(self._norm, norm)
+                hooks.append(model.get_submodule(name).register_forward_hook(hook))
+        return hooks
+
+    def _add(
+        self, part: Bottleneck, dropout: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    ) -> Tensor:
+        return on_rows(self.attachment.rows, lambda y: y + part(y), out)
+
+    def _norm(
+        self, own: nn.Module, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    ) -> Tensor:
+        return on_rows(self.attachment.rows, lambda _, x: own(x), out, args[0])
+
+
+def _copy(norm: nn.LayerNorm | nn.RMSNorm) -> nn.Module:
+    if isinstance(norm, nn.LayerNorm):
+        bias = "bias" in dict(norm.named_parameters())
+        new = nn.LayerNorm(list(norm.normalized_shape), norm.eps, bias=bias)
+    else:
+        new = nn.RMSNorm(list(norm.normalized_shape), norm.eps)
+    new.load_state_dict(norm.state_dict())
+    return new
+
+
+class PfeifferModule(nn.Module):
+    """Bottlenecks, under the names of the feed-forwards."""
+
+    def __init__(self, spec: Pfeiffer, model: Model) -> None:
+        super().__init__()
+        self.spec = spec
+        self.attachment = Attachment()
+        self.mixes = True
+        _put(self, model, ("feed_forward",), spec)
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Read what leaves the layer, and add to what enters its last norm, where it has one."""
+        return [
+            model.get_submodule(f"{name}_norm.after").register_forward_hook(
+                partial(self._again, part)
+            )
+            for name, part in _bottlenecks(self).items()
+        ]
+
+    def _again(
+        self, part: Bottleneck, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    ) -> Tensor:
+        # forward, not a call: the norm's hooks are being run
+        return on_rows(self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0])
+
+
+class AdaMixModule(nn.Module):
+    """Bottlenecks of experts, under the names of the feed-forwards."""
+
+    def __init__(self, spec: AdaMix, model: Model) -> None:
+        super().__init__()
+        self.spec = spec
+        self.attachment = Attachment()
+        self.mixes = True
+        downs = 1 if spec.shared == "down" else spec.experts
+        ups = 1 if spec.shared == "up" else spec.experts
+        _put(self, model, ("feed_forward",), spec, downs=downs, ups=ups)
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Stand behind the feed-forwards, before dropout, as in the released code."""
+        return [
+            model.get_submodule(f"{name}.down").register_forward_hook(partial(self._add, part))
+            for name, part in _bottlenecks(self).items()
+        ]
+
+    def _add(
+        self, part: Bottleneck, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    ) -> Tensor:
+        return on_rows(self.attachment.rows, lambda y: y + part(y), out)

@@ -1,0 +1,108 @@
+"""LoRA: a learned matrix of low rank beside each of some linear maps."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
+
+from unmask.adapters.attach import Attachment, linears, on_rows, put
+from unmask.heads.model import Model
+from unmask.model.parts import Dropout
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """y + alpha/rank · B A x in place of y, for linear maps of the backbone.
+
+    Hu et al. 2021, arXiv:2106.09685, section 4.1.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    """Beside the rank, a factor of what is learned: 16 and 8 are what PEFT's examples use."""
+    dropout: float = 0.0
+    """Of x, in training (released code)."""
+    where: tuple[str, ...] = ("attention.q", "attention.v")
+    """Patterns of the linear maps; see `attach.linears`. Queries and values of self-attention were
+    the best two matrices to adapt (section 7.1)."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, got {self.rank}")
+        if self.alpha <= 0:
+            raise ValueError(f"alpha must be above 0, got {self.alpha}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        if not self.where:
+            raise ValueError("where must name linear maps, got none")
+
+    def build(self, model: Model) -> "LoRAModule":
+        """Build the matrices of a model."""
+        return LoRAModule(self, model)
+
+
+class LowRank(nn.Module):
+    """The two matrices beside one linear map."""
+
+    def __init__(self, spec: LoRA, linear: nn.Linear) -> None:
+        super().__init__()
+        self.scale = spec.alpha / spec.rank
+        self.dropout = Dropout(spec.dropout)
+        self.down = nn.Parameter(torch.empty(spec.rank, linear.in_features))
+        """A of the paper."""
+        self.up = nn.Parameter(torch.zeros(linear.out_features, spec.rank))
+        """B of the paper: zero at first, so that nothing is changed."""
+        # Deviates: the paper says N(0, σ²) without a σ; this is the released code's, and PEFT's.
+        nn.init.kaiming_uniform_(self.down, a=5**0.5)
+
+    def forward(self, y: Float[Tensor, "*b f"], x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b f"]:
+        """Add to y, which the linear map made of x."""
+        inner = F.linear(self.dropout(x), self.down) * self.scale
+        # one pass over the sum, where a product and an addition would make two
+        total = torch.addmm(y.flatten(0, -2), inner.flatten(0, -2), self.up.T)
+        return total.view(y.shape)
+
+    def weight(self) -> Float[Tensor, "f d"]:
+        """Return what is added to the map's matrix, instead."""
+        return self.up @ self.down * self.scale
+
+
+class LoRAModule(nn.Module):
+    """A LowRank for each linear map, under the map's own name."""
+
+    def __init__(self, spec: LoRA, model: Model) -> None:
+        super().__init__()
+        self.spec = spec
+        self.attachment = Attachment()
+        self.mixes = True
+        for name, linear in linears(model, spec.where).items():
+            put(self, name, LowRank(spec, linear))
+
+    @property
+    def parts(self) -> dict[str, LowRank]:
+        """What stands beside each linear map, by the map's name."""
+        return {name: m for name, m in self.named_modules() if isinstance(m, LowRank)}
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Add to what the linear maps return."""
+        return [
+            model.get_submodule(name).register_forward_hook(partial(self._add, part))
+            for name, part in self.parts.items()
+        ]
+
+    def _add(
+        self, part: LowRank, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    ) -> Tensor:
+        return on_rows(self.attachment.rows, part, out, args[0])
+
+    def merged(self, model: Model) -> dict[str, Tensor]:
+        """Return W + alpha/rank · B A for each linear map."""
+        weights = {name: f"{name}.weight" for name in self.parts}
+        return {
+            key: model.get_parameter(key) + self.parts[name].weight()
+            for name, key in weights.items()
+        }

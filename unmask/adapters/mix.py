@@ -1,0 +1,79 @@
+"""Mix: a learned mean of all layers in place of the last one."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from unmask.adapters.attach import Attachment, on_rows
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+
+
+@dataclass(frozen=True)
+class Mix:
+    """gamma · Σ softmax(w)_j h_j over what enters the first layer and what each layer returns.
+
+    Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
+    that is optional there. Of an encoder-decoder, the decoder's layers. At first all layers weigh
+    the same: a model with this is not the one without.
+
+    Where a model has a norm after its last layer, each h_j passes it: otherwise the later layers,
+    which are longer vectors, would outweigh the others. All weight on the last layer is then the
+    model without this.
+    """
+
+    def build(self, model: Model) -> "MixModule":
+        """Build the weights of a model's layers."""
+        return MixModule(self, model)
+
+
+class MixModule(nn.Module):
+    """A weight for each layer, and one for all."""
+
+    def __init__(self, spec: Mix, model: Model) -> None:
+        super().__init__()
+        self.spec = spec
+        self.attachment = Attachment()
+        self.mixes = True
+        self.weights = nn.Parameter(torch.zeros(model.stack.n_layers + 1))
+        """w of the paper; that of what enters the first layer comes first."""
+        self.gamma = nn.Parameter(torch.ones(()))
+        self._seen: list[Tensor] = []
+
+    def hook(self, model: Model) -> list[RemovableHandle]:
+        """Watch the layers, and mix where the last one would be used."""
+        backbone = model.backbone
+        stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
+        return [
+            stack.layers[0].register_forward_pre_hook(self._begin),
+            *(layer.register_forward_hook(self._after) for layer in stack.layers),
+            stack.final_norm.register_forward_hook(self._mix),
+        ]
+
+    def _begin(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        self._seen = [args[0]]
+
+    def _after(self, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        self._seen.append(out)
+
+    def _mix(self, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        seen, self._seen = self._seen, []
+        # forward, not a call: the norm's hooks are being run
+        return on_rows(
+            self.attachment.rows,
+            lambda _, *layers: self.mixed([norm.forward(x) for x in layers]),
+            out,
+            *seen,
+        )
+
+    def mixed(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
+        """Add up layers."""
+        shares = (self.gamma.float() * self.weights.float().softmax(0)).to(layers[0].dtype)
+        total = layers[0] * shares[0]
+        for layer, share in zip(layers[1:], shares[1:], strict=True):
+            total = total + layer * share
+        return total

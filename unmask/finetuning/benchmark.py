@@ -1,0 +1,311 @@
+"""Benchmarks: published tasks, where their files are found, and how they are read.
+
+A `Suite` is a table of them. The files are looked for in a folder, under the names that others hand
+them out by, or fetched from the Hub; no row is read here.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.config import from_dict
+from unmask.finetuning.tables import header
+from unmask.text.compressed import COMPRESSIONS
+from unmask.text.hub import parts
+from unmask.text.records import listed
+
+HUB = "hf:"
+
+TaskName = Literal[
+    "classify", "pairs", "regress", "tag", "answer", "choose", "multilabel", "generate"
+]
+
+_PARQUET = "refs/convert/parquet"
+"""The branch in which the Hub keeps every data set as CONFIG/SPLIT/0000.parquet and so on
+(huggingface.co/docs/dataset-viewer/parquet): no code of a data set is run."""
+_DEFAULT = "default"  # what the Hub calls the config of a data set that has but one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """One way in which the files of a benchmark are handed out.
+
+    A file is a path within a folder, where .gz, .xz or .zst may follow, or `hf:owner/name:split` of
+    the Hub, with a config as `hf:owner/name:config:split`.
+    """
+
+    train: str
+    dev: str | None = None
+    """None: some of the training file is set aside."""
+    test: str | None = None
+    text: tuple[str, ...] = ()
+    """Columns. None named: found by their customary names."""
+    label: str | None = None
+    choices: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Names of all columns, of files that do not say them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A published task."""
+
+    name: str
+    task: TaskName
+    files: tuple[Files, ...]
+    """The first that is there is taken."""
+    labels: tuple[str, ...] = ()
+    """Where files have the numbers 0, 1 and so on, what these mean; where they have words, all of
+    them, if the training file lacks some. Empty: those of the training file."""
+    metric: str | None = None
+    """The customary one. None: that of the kind of task."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
+    needs_test: bool = False
+    """It learns from another's files and has only a test file of its own."""
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not self.files:
+            raise ValueError(f"benchmark {self.name!r} names no files")
+        for one in self.files:
+            if one.label in one.text:
+                raise ValueError(
+                    f"benchmark {self.name!r}: column {one.label!r} is both text and label"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Benchmarks that are run together."""
+
+    name: str
+    benchmarks: tuple[Benchmark, ...]
+    within: tuple[str, ...] = ("",)
+    """Folders within the one that is given in which the files may be."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        names = [one.name for one in self.benchmarks]
+        if not names:
+            raise ValueError(f"suite {self.name!r} has no benchmarks")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"suite {self.name!r} has two benchmarks {twice[0]!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A benchmark whose files were found: what a run of fine-tuning is told."""
+
+    name: str
+    task: TaskName
+    train: str
+    """A path, or a split of the Hub, see `fetched`."""
+    dev: str | None
+    test: str | None
+    text: tuple[str, ...]
+    label: str | None
+    choices: tuple[str, ...]
+    columns: tuple[str, ...]
+    labels: tuple[str, ...]
+    """See `Benchmark`."""
+    metric: str | None
+    options: Mapping[str, Any]
+    paper: str
+
+
+Found = tuple[list[Entry], list[str]]
+"""What is there, and what a user should be told is missing."""
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite from a TOML file; its name is the file's if it does not say one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not TOML, or a key or value is not what it should be.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        plain = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML ({error})") from None
+    try:
+        return from_dict(Suite, {"name": path.stem} | plain)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def in_folder(suite: Suite, folder: Path, *, hub: bool = False) -> Found:
+    """Find the files of a suite in a folder.
+
+    Args:
+        suite: what is looked for.
+        folder: in which, or in a customary one within it.
+        hub: where there are none, name those of the Hub.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or nothing of the suite in it.
+        ValueError: a file is damaged.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    roots = [folder / name for name in suite.within]
+    found: list[Entry] = []
+    notes: list[str] = []
+    for one in suite.benchmarks:
+        entry, told = _one_in(one, roots)
+        if entry is None and hub and (online := _online(one)):
+            entry, told = online, []
+        found += [entry] if entry else []
+        notes += told
+    if not found:
+        looked = listed(f.train for one in suite.benchmarks for f in one.files if not _is_hub(f))
+        raise FileNotFoundError(
+            f"{folder}: nothing of the suite {suite.name!r} is there (looked for {looked})"
+        )
+    return found, notes
+
+
+def on_hub(suite: Suite) -> Found:
+    """Name the files of a suite on the Hub, of which none is fetched yet.
+
+    Raises:
+        FileNotFoundError: nothing of the suite is there.
+    """
+    named = [(one, _online(one)) for one in suite.benchmarks]
+    found = [entry for _, entry in named if entry]
+    if not found:
+        raise FileNotFoundError(f"nothing of the suite {suite.name!r} is on the Hub; name a folder")
+    return found, [
+        f"{one.name} is left out: it is not on the Hub; name a folder that has it"
+        for one, entry in named
+        if entry is None
+    ]
+
+
+def _is_hub(files: Files) -> bool:
+    return files.train.startswith(HUB)
+
+
+def _online(one: Benchmark) -> Entry | None:
+    files = next((files for files in one.files if _is_hub(files)), None)
+    return _entry(one, files) if files else None
+
+
+def _entry(one: Benchmark, files: Files) -> Entry:
+    return Entry(
+        name=one.name, task=one.task, train=files.train, dev=files.dev, test=files.test,
+        text=files.text, label=files.label, choices=files.choices, columns=files.columns,
+        labels=one.labels, metric=one.metric, options=one.options, paper=one.paper,
+    )  # fmt: skip
+
+
+def _one_in(one: Benchmark, roots: Sequence[Path]) -> tuple[Entry | None, list[str]]:
+    """Find a benchmark, or say why it is left out."""
+    local = [files for files in one.files if not _is_hub(files)]
+    why = f"there is no {' or '.join(dict.fromkeys(files.train for files in local))}"
+    for files, root in ((files, root) for files in local for root in roots):
+        train = _there(root, files.train)
+        if train is None:
+            continue
+        if amiss := _amiss(train, files):
+            why = amiss
+            continue
+        others, told = _others(one.name, root, files)
+        if one.needs_test and others["test"] is None:
+            why = f"there is no {files.test}"
+            continue
+        return _entry(one, replace(files, train=str(train), **others)), told
+    return None, [f"{one.name} is left out: {why}"]
+
+
+def _others(name: str, root: Path, files: Files) -> tuple[dict[str, str | None], list[str]]:
+    """Find dev and test files, and say which of them are named and not there."""
+    found: dict[str, str | None] = {}
+    told: list[str] = []
+    for which, wanted in (("dev", files.dev), ("test", files.test)):
+        path = None if wanted is None else _there(root, wanted)
+        amiss = None if path is None else _amiss(path, files)
+        found[which] = None if path is None or amiss else str(path)
+        if wanted is not None and found[which] is None:
+            told.append(f"{name} has no {which} file: {amiss or f'there is no {wanted}'}")
+    return found, told
+
+
+def _there(root: Path, name: str) -> Path | None:
+    return next((path for path in _spelled(root / name) if path.is_file()), None)
+
+
+def _spelled(path: Path) -> Iterator[Path]:
+    yield path
+    for ending in COMPRESSIONS:
+        yield path.with_name(path.name + ending)
+
+
+def _amiss(path: Path, files: Files) -> str | None:
+    """Say how a table differs from what is expected: the same name may hold another's columns."""
+    if not {".tsv", ".csv"} & {ending.lower() for ending in path.suffixes}:
+        return None
+    first = header(path, "replace")
+    if files.columns:
+        n, m = len(first), len(files.columns)
+        return None if n == m else f"{path} has {n} columns, not {m}"
+    named = (*files.text, *files.choices, *((files.label,) if files.label else ()))
+    lacking = [name for name in named if name not in first]
+    if not lacking:
+        return None
+    return f"{path} has no column {lacking[0]!r} (columns: {listed(first)})"
+
+
+def fetched(entry: Entry) -> Entry:
+    """Return an entry whose files are all on this machine, fetched if they are on the Hub.
+
+    Raises:
+        FileNotFoundError: there is no such data set, config or split, or the Hub cannot be reached.
+        ValueError: a split is not one file.
+    """
+    train, dev, test = (
+        str(fetch(name)) if name is not None and name.startswith(HUB) else name
+        for name in (entry.train, entry.dev, entry.test)
+    )
+    assert train is not None
+    return replace(entry, train=train, dev=dev, test=test)
+
+
+def fetch(name: str) -> Path:
+    """Fetch a split of a data set of the Hub, as Parquet, or find it where it was fetched before.
+
+    Args:
+        name: `hf:owner/name:config:split`, see `unmask.text.hub`.
+
+    Raises:
+        FileNotFoundError: there is no such data set, config or split, or the Hub cannot be reached.
+        ValueError: the split is not one file.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    data_set, config, split = parts(name.removeprefix(HUB))
+    pattern = f"{config or _DEFAULT}/{split}/*.parquet"
+    try:
+        folder = snapshot_download(
+            data_set, repo_type="dataset", revision=_PARQUET, allow_patterns=[pattern]
+        )
+    except HFValidationError as error:
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f"{name}: cannot be fetched from the Hub: {why}") from None
+    found = sorted(Path(folder).glob(pattern))
+    if not found:
+        raise FileNotFoundError(f"{name}: the Hub has no {pattern} of it in {_PARQUET}")
+    if len(found) > 1:
+        raise ValueError(f"{name}: is {len(found)} files; only a split that is one file is read")
+    return found[0]

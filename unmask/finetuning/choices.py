@@ -1,0 +1,381 @@
+"""Files of questions with options to choose from -> contexts, questions, options and answers.
+
+Data sets write the same thing in many ways: the options as one list or as a column each, the answer
+as a number from 0 or from 1, as a letter or as the text of the option.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from unmask.finetuning import reading
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import as_text, listed, named
+
+Numbering = Literal["names", "texts", "letters", "from 0", "from 1"]
+"""What an answer says: the option's name in the file (`{"label": ["A", "B"], "text": [...]}`), its
+text, its letter (A is the first), or its number."""
+NUMBERINGS: tuple[Numbering, ...] = get_args(Numbering)
+
+CONTEXTS = (
+    "context", "passage", "article", "dialogue", "dialog", "premise", "ctx", "story", "paragraph",
+    "sent1", "startphrase", "document", "text", "sentence",
+)  # fmt: skip
+QUESTIONS = (
+    "question", "query", "question_stem", "stem", "goal", "ask", "sent2", "prompt", "problem",
+)  # fmt: skip
+LISTS = ("choices", "choice", "options", "endings", "candidates", "alternatives", "answers")
+FAMILIES = (
+    "choice", "option", "ending", "answer", "sol", "solution", "alternative", "candidate",
+    "sentencequiz", "randomfifthsentencequiz", "",
+)  # fmt: skip
+"""What columns with one option each are called, before a number or a letter: `choice1`,
+`answerA`."""
+ANSWERS = (
+    "label", "answer", "gold", "answerkey", "answer_key", "correct", "correct_answer", "target",
+    "correct_option", "correct_answer_id", "answer_index", "answer_idx", "gold_label",
+    "answerrightending", "answer_right_ending",
+)  # fmt: skip
+
+_MEMBER = re.compile(r"(?P<stem>.*?)[_ ]?(?P<which>[0-9]+|[a-z])")
+_STORY = ("inputsentence", "sentence")
+_FEWEST = 2  # options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Some options, of which one is right."""
+
+    context: tuple[str, ...]
+    """What is read before the question, in order: a passage, or the turns of a dialog."""
+    question: str
+    """Empty if there is none, as where an ending is chosen."""
+    options: tuple[str, ...]
+    truth: int | None
+    """Which of the options is right, from 0. None: not known."""
+    where: str
+    """File and line, for messages."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    texts: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+def find_columns(
+    table: Table, texts: Sequence[str] = (), label: str | None = None, choices: Sequence[str] = ()
+) -> Columns:
+    """Check the columns that were named, and find those that were not by customary names.
+
+    Args:
+        table: the file.
+        texts: what is read before the options, in order; the last of several is the question.
+        label: the answer.
+        choices: one column with lists of options, or several with an option each.
+
+    Raises:
+        ValueError: a named column does not exist, or nothing is found, with the columns that there
+            are.
+    """
+    read = find_texts(table, texts, choices)
+    for name in [label] if label else []:
+        table.check(name)
+    found = label or reading.find_one(table, ANSWERS, "answer", but=(*read.texts, *read.choices))
+    return Columns(texts=read.texts, label=found, choices=read.choices)
+
+
+def find_texts(table: Table, texts: Sequence[str] = (), choices: Sequence[str] = ()) -> Columns:
+    """Find the columns of a file whose answers are not known; `label` is then empty.
+
+    Raises:
+        ValueError: as for `find_columns`.
+    """
+    for name in (*texts, *choices):
+        table.check(name)
+    options = tuple(choices) or _find_choices(table, texts)
+    return Columns(texts=tuple(texts) or _find_texts(table, options), label="", choices=options)
+
+
+def _find_choices(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
+    by_name = {name.lower(): name for name in reversed(table.columns) if name not in texts}
+    for name in LISTS:
+        if name in by_name:
+            return (by_name[name],)
+    for stem in FAMILIES:
+        if len(members := _members(by_name, stem)) >= _FEWEST:
+            return tuple(by_name[name] for name in members)
+    nested = next((name for name in QUESTIONS if _is_nested(table, by_name.get(name))), None)
+    if nested is not None:
+        return (by_name[nested],)
+    raise ValueError(
+        f"{table.path}: which columns hold the options? There is neither a list called 'choices' "
+        f"or the like nor 'choice1', 'choice2' and so on; name them "
+        f"(columns: {listed(table.columns)})"
+    )
+
+
+def _members(names: Iterable[str], stem: str) -> list[str]:
+    """List the names that are a stem with a number or a letter behind it, in order."""
+    found: list[tuple[int, str]] = []
+    for name in names:
+        match = _MEMBER.fullmatch(name)
+        if match and match["stem"].replace("_", "").replace(" ", "") == stem:
+            which = match["which"]
+            found.append((int(which) if which.isdigit() else ord(which), name))
+    found.sort()
+    # A gap, or a beginning at 7, is another kind of name.
+    first = found[0][0] if found else 0
+    whole = [n for n, _ in found] == list(range(first, first + len(found)))
+    return [name for _, name in found] if whole and first in (0, 1, ord("a")) else []
+
+
+def _is_nested(table: Table, name: str | None) -> bool:
+    """Say whether questions hold their options: {"stem": ..., "choices": [...]}, as ARC's do."""
+    if name is None or not len(table):
+        return False
+    first = table.column(name)[0]
+    return isinstance(first, dict) and "stem" in first and "choices" in first
+
+
+def _find_texts(table: Table, choices: Sequence[str]) -> tuple[str, ...]:
+    by_name = {
+        name.lower(): name
+        for name in reversed(table.columns)
+        if name not in choices or _is_nested(table, name)
+    }
+    for stem in _STORY:
+        if len(story := _members(by_name, stem)) > 2:
+            return tuple(by_name[name] for name in story)
+    found = [
+        next((by_name[name] for name in names if name in by_name), None)
+        for names in (CONTEXTS, QUESTIONS)
+    ]
+    texts = tuple(name for name in found if name is not None)
+    if not texts:
+        raise ValueError(
+            f"{table.path}: which columns hold what is read before the options? None is called "
+            f"'context', 'question' or the like; name them (columns: {listed(table.columns)})"
+        )
+    return texts
+
+
+def read_choices(
+    table: Table,
+    columns: Columns,
+    errors: EncodingErrors = "strict",
+    *,
+    known: bool = True,
+    numbering: Numbering | None = None,
+) -> list[Choice]:
+    """Read what is chosen from, and what is right.
+
+    Questions may have unequal numbers of options. Empty fields at the end of a row whose options
+    have a column each are no options.
+
+    Args:
+        table: the file.
+        columns: as found by `find_columns`.
+        errors: what becomes of NULs and lone surrogates.
+        known: read the answers too.
+        numbering: what answers say; of a dev file what those of the training file do. None: what
+            fits all rows, see `numbering_of`.
+
+    Raises:
+        ValueError: a value is not what it should be, there is only one option, or the answer is
+            none of the options; with file and line.
+    """
+    options = _all_options(table, columns.choices, errors)
+    truths: Sequence[int | None] = [None] * len(options)
+    if known:
+        truths = _truths(table, columns.label, options, numbering)
+    *before, last = (table.column(name) for name in columns.texts)
+    question = asked(columns.texts)
+    found: list[Choice] = []
+    for i, row in enumerate(zip(*before, last, strict=True)):
+        where = table.where(i)
+        parts = [
+            _texts(value, name, where, errors)
+            for value, name in zip(row, columns.texts, strict=True)
+        ]
+        own = " ".join(parts.pop()) if question else ""
+        found.append(
+            Choice(
+                context=tuple(text for part in parts for text in part),
+                question=own,
+                options=options[i].texts,
+                truth=truths[i],
+                where=where,
+            )
+        )
+    return found
+
+
+def asked(texts: Sequence[str]) -> str | None:
+    """Name the column of the question: the last of several, unless they number a story's sentences.
+
+    It is read with each option, and what comes before it alone.
+    """
+    names = [name.lower() for name in texts]
+    story = len(names) > 2 and any(_members(names, stem) == names for stem in _STORY)
+    return None if len(texts) < 2 or story else texts[-1]
+
+
+def _texts(value: object, column: str, where: str, errors: EncodingErrors) -> tuple[str, ...]:
+    """Read a text, or several that are a list, as the turns of a dialog."""
+    if isinstance(value, dict) and "stem" in value:
+        value = cast("dict[str, object]", value)["stem"]
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    return tuple(as_text(one, where, column, errors) for one in values)
+
+
+def _all_options(table: Table, columns: Sequence[str], errors: EncodingErrors) -> list[_Options]:
+    rows = zip(*(table.column(name) for name in columns), strict=True)
+    found: list[_Options] = []
+    for i, row in enumerate(rows):
+        where = table.where(i)
+        one = (
+            _listed(row[0], columns[0], where, errors)
+            if len(row) == 1
+            else _Options(_apart(row, columns, where, errors))
+        )
+        _check(one, columns, where)
+        found.append(one)
+    return found
+
+
+def _check(options: _Options, columns: Sequence[str], where: str) -> None:
+    if len(options.texts) < _FEWEST:
+        n = "1 option" if options.texts else "no option"
+        raise ValueError(
+            f"{where}: only {n} in {listed(columns)}; there must be {_FEWEST} at least"
+        )
+    for n, text in enumerate(options.texts, 1):
+        if not text.strip():
+            raise ValueError(f"{where}: option {n} in {listed(columns)} is empty")
+
+
+def _apart(
+    row: Sequence[object], columns: Sequence[str], where: str, errors: EncodingErrors
+) -> tuple[str, ...]:
+    """Read options of a column each, up to the last that is not empty."""
+    texts = [as_text(v, where, c, errors) for v, c in zip(row, columns, strict=True)]
+    while texts and not texts[-1].strip():
+        texts.pop()
+    return tuple(texts)
+
+
+def _listed(value: object, column: str, where: str, errors: EncodingErrors) -> _Options:
+    """Read options in one column.
+
+    It holds texts; objects with "text" and "label", as ARC has them; an object with a list of each,
+    as data sets of the Hub have them; or any of these as "choices" of an object.
+    """
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if "choices" in fields:
+        value = fields["choices"]
+        fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    texts, names = fields.get("text", value), fields.get("label", [])
+    if not isinstance(texts, list) or not isinstance(names, list):
+        raise ValueError(
+            f"{where}: {column!r} must be a list of options, or an object with lists 'text' and "
+            f"'label', got {named(value)}; options of a column each are named one by one"
+        )
+    texts, names = cast("list[object]", texts), cast("list[object]", names)
+    if texts and all(isinstance(one, dict) and "text" in one for one in texts):
+        objects = cast("list[dict[str, object]]", texts)
+        names = [one["label"] for one in objects if "label" in one]
+        texts = [one["text"] for one in objects]
+    if names and len(names) != len(texts):
+        raise ValueError(f"{where}: {len(texts)} options in {column!r}, but {len(names)} labels")
+    return _Options(
+        tuple(as_text(one, where, column, errors) for one in texts),
+        tuple(str(name).strip() for name in names),
+    )
+
+
+def numbering_of(table: Table, columns: Columns, errors: EncodingErrors = "strict") -> Numbering:
+    """Say what the answers of a file are: what fits every row.
+
+    Raises:
+        ValueError: nothing does, with file and line; or several do that differ, as do numbers from
+            0 and from 1 in a file so short that neither 0 nor the last number occurs.
+    """
+    options = _all_options(table, columns.choices, errors)
+    return _numbering(table, columns.label, table.column(columns.label), options)
+
+
+def _numbering(
+    table: Table, label: str, values: Sequence[object], options: Sequence[_Options]
+) -> Numbering:
+    read = {
+        how: [_place(v, o, how) for v, o in zip(values, options, strict=True)] for how in NUMBERINGS
+    }
+    fitting: list[Numbering] = [how for how in NUMBERINGS if None not in read[how]]
+    if not fitting:
+        best = max(NUMBERINGS, key=lambda how: len(values) - read[how].count(None))
+        i = read[best].index(None)
+        raise ValueError(_none_of(values[i], label, options[i], table.where(i)))
+    first: Numbering = fitting[0]
+    if first == "names" or all(read[how] == read[first] for how in fitting):
+        return first
+    raise ValueError(
+        f"{table.path}: the answers in {label!r} fit several ways of saying which option is right: "
+        f"{', '.join(fitting)}; say which"
+    )
+
+
+def _truths(
+    table: Table, label: str, options: Sequence[_Options], numbering: Numbering | None
+) -> list[int | None]:
+    values = table.column(label)
+    how = numbering or _numbering(table, label, values, options)
+    found: list[int | None] = []
+    for i, (value, given) in enumerate(zip(values, options, strict=True)):
+        place = _place(value, given, how)
+        if place is None:
+            raise ValueError(_none_of(value, label, given, table.where(i), how))
+        found.append(place)
+    return found
+
+
+def _none_of(
+    value: object, label: str, options: _Options, where: str, how: Numbering | None = None
+) -> str:
+    if value is None or value == "":
+        return f"{where}: no answer in column {label!r}"
+    counted = f" counted {how}," if how in ("from 0", "from 1") else ""
+    return (
+        f"{where}: the answer in column {label!r}, {named(value)},{counted} is none of the "
+        f"{len(options.texts)} options: {listed(options.names or options.texts)}"
+    )
+
+
+def _place(value: object, options: _Options, how: Numbering) -> int | None:
+    """Return which option an answer says, read in one way; of equal options the first."""
+    text = value.strip() if isinstance(value, str) else None
+    if how == "names":
+        known: tuple[str, ...] = options.names
+        name = str(value).strip()
+        return known.index(name) if name in known else None
+    if how == "texts":
+        texts = [option.strip() for option in options.texts]
+        return texts.index(text) if text in texts else None
+    if how == "letters":
+        at = ord(text.upper()) - ord("A") if text and len(text) == 1 else -1
+    else:
+        at = _number(value) - (how == "from 1")
+    return at if 0 <= at < len(options.texts) else None
+
+
+def _number(value: object) -> int:
+    """Read a whole number, also written as text or as 1.0; -1 if it is none."""
+    if isinstance(value, bool):
+        return -1
+    if isinstance(value, int):
+        return value
+    text = str(value).strip().removesuffix(".0")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1

@@ -1,0 +1,198 @@
+"""A label as a word in a blank: classification by what a model was pretrained to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unmask.config import from_dict
+from unmask.finetuning import reading
+from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, in_words
+from unmask.finetuning.by_cloze import BLANK, ByCloze, Pattern
+from unmask.finetuning.kinds.classify import CLASSIFY, refuse_choices
+from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.model import HeadSpec
+from unmask.published.card import Published
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import listed
+from unmask.tokens.tokenizer import Tokenizer
+
+ONE, TWO = "{0} It was [MASK].", "{0}? [MASK], {1}"
+"""Patterns for one text and for two: Gao et al. 2021, arXiv:2012.15723, table 1, of SST-2 and
+MNLI."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeOptions:
+    """How a label is asked for."""
+
+    pattern: str | None = None
+    """What is read: "{text} It was [MASK].", a text by the name of its column or its number, from
+    0. None: a customary one."""
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The word that says a label, one token of the vocabulary: {"pos": "great"}. A label that has
+    none is its own word."""
+
+
+@dataclass(frozen=True)
+class Cloze:
+    """One label for a text, or for two, by its word."""
+
+    tagged: bool = False
+    in_parts: bool = False
+    options: type = ClozeOptions
+    one_label: bool = True
+    problem: str | None = None
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Find one or two columns of text, and one of labels."""
+        refuse_choices(choices, "cloze")
+        reading.check(table, texts, label, (1, 2), "cloze")
+        found = tuple(texts) or self._find(table)
+        label = label or reading.find_one(table, reading.CLASSES, "label", but=found)
+        return Columns(texts=found, label=label)
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the columns of text."""
+        if all(name in table.columns for name in columns.texts):
+            return columns
+        return replace(columns, texts=self._find(table))
+
+    def _find(self, table: Table) -> tuple[str, ...]:
+        two = reading.find_two(table, reading.TWO_TEXTS)
+        return two or (reading.find_one(table, reading.ONE_TEXT, "text"),)
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read texts and labels."""
+        return CLASSIFY.items(table, columns, errors, known=known, options=options)
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Take a text, or a pair."""
+        return CLASSIFY.given(task, text, where)
+
+    def plain(self, item: Item) -> Any:
+        """Return a text, or a pair."""
+        return CLASSIFY.plain(item)
+
+    def line(self, task: Task, line: str) -> Any:
+        """Read a text, or a pair with a tab between."""
+        return CLASSIFY.line(task, line)
+
+    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+        """List the labels that occur."""
+        return CLASSIFY.labels(items, where)
+
+    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+        """Check that all labels are known."""
+        CLASSIFY.check(items, labels, column)
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Those of classes."""
+        return CLASSIFY.metrics(labels)
+
+    def measure(
+        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+    ) -> dict[str, float]:
+        """Compute the figures of classes."""
+        return CLASSIFY.measure(task, truth, said)
+
+    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+        """Return the most frequent label, of ties the first."""
+        return CLASSIFY.usual(task, items)
+
+    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+        """Nothing is left to settle."""
+        return task
+
+    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+        """The head of pretraining.
+
+        Raises:
+            ValueError: the model is an encoder-decoder.
+        """
+        if in_words(card):
+            raise ValueError(
+                f"{card.name} says labels in words in any task: classify does what cloze does for "
+                "an encoder or a decoder"
+            )
+        return {LANGUAGE: replace(language_spec(card), term=LABEL)}
+
+    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+        """For a word.
+
+        Raises:
+            ValueError: the pattern or a word does not fit the texts, the labels or the model.
+        """
+        options = from_dict(ClozeOptions, task.options, "options")
+        if unknown := sorted(set(options.words) - set(task.labels)):
+            raise ValueError(
+                f"options.words must be words of the labels {listed(task.labels)}, "
+                f"got one of {unknown[0]!r}"
+            )
+        around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
+        if not around.causal and tokenizer.special.mask is None:
+            raise ValueError(f"the tokenizer of {card.name} has no mask token for the blank")
+        pattern = Pattern.of(
+            _customary(task, around) if options.pattern is None else options.pattern,
+            task.columns.texts,
+        )
+        if around.causal and pattern.blank != len(pattern.parts):
+            raise ValueError(
+                f"pattern must end with {BLANK} for {card.name}, which only reads forward, "
+                f"got {options.pattern!r}"
+            )
+        words = {label: options.words.get(label, label) for label in task.labels}
+        return ByCloze.of(task, tokenizer, around, pattern, words)
+
+
+def _customary(task: Task, around: Around) -> str:
+    """Return the pattern for so many texts; a decoder's ends with its blank."""
+    if not around.causal:
+        return ONE if len(task.columns.texts) == 1 else TWO
+    if len(task.columns.texts) == 1:
+        return ONE.removesuffix(".")
+    raise ValueError(f"two texts for a decoder need a pattern that ends with {BLANK}: name one")
+
+
+def cloze(
+    card: Published,
+    words: Mapping[str, str],
+    *,
+    pattern: str | None = None,
+    texts: Sequence[str] = ("text",),
+    length: int | None = None,
+) -> Task:
+    """Describe a task that a model does unlearned: `predict(opened, texts, task=cloze(...))`.
+
+    Args:
+        card: of the model.
+        words: of each label: {"bad": "terrible", "good": "great"}.
+        pattern: what is read. None: a customary one.
+        texts: what texts are called in the pattern, one or two.
+        length: tokens that are read at most.
+
+    Raises:
+        ValueError: the model has not so many positions.
+    """
+    return Task(
+        does="cloze",
+        columns=Columns(texts=tuple(texts), label="label"),
+        labels=tuple(words),
+        name="cloze",
+        length=check_length(card, length),
+        options={"pattern": pattern, "words": dict(words)},
+    )
+
+
+CLOZE = Cloze()

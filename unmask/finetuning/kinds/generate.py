@@ -1,0 +1,266 @@
+"""Text for text: translation, summaries, answers in free words; all that can be written."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from unmask.config import from_dict
+from unmask.finetuning import reading
+from unmask.finetuning.ask import LANGUAGE, Around, Ask, encode, in_words
+from unmask.finetuning.by_text import ByText
+from unmask.finetuning.kinds.classify import refuse_choices
+from unmask.finetuning.kinds.kind import (
+    as_texts,
+    language_spec,
+    one_stack,
+    plain_texts,
+    texts_of_line,
+)
+from unmask.finetuning.measures import answers
+from unmask.finetuning.measures import texts as measures
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.model import HeadSpec
+from unmask.published.card import Published
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import as_text, named
+from unmask.tokens.tokenizer import Tokenizer
+
+SOURCES = ("source", "input", "document", "article", "question", "text", "body", "src")
+TARGETS = (
+    "target", "summary", "answer", "output", "label", "translation", "headline", "subject",
+)  # fmt: skip
+LONGEST = 128
+LIBRARIES: Mapping[str, str] = {
+    "rougeL": "rouge_score", "rouge1": "rouge_score", "rouge2": "rouge_score",
+    "bleu": "sacrebleu", "chrf": "sacrebleu",
+}  # fmt: skip
+"""What computes a metric; not needed for others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """What is read around a source, and how much is written."""
+
+    prefix: str = ""
+    """What is read before a source: "summarize: " (Raffel et al. 2020, section 2.4)."""
+    between: str | None = None
+    """What a decoder reads between source and target. None: the token that is between two texts.
+    An encoder-decoder needs nothing."""
+    longest: int | None = None
+    """Tokens of a target that are learned and written, its end included. None: 128, of a decoder at
+    most half of the length."""
+    scored: int = 200
+    """Dev items that are scored each time while training, evenly spaced; at the end all are."""
+    references: str = "references"
+    """A column with more targets that are right, read where a file has it."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        for name in ("longest", "scored"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"options.{name} must be at least 1, got {value}")
+
+
+@dataclass(frozen=True)
+class Generate:
+    """A text for one or several texts."""
+
+    tagged: bool = False
+    in_parts: bool = False
+    options: type = GenerateOptions
+    one_label: bool = False
+    problem: str | None = None
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Find a column of sources and one of targets; more sources can be named."""
+        refuse_choices(choices, "generate")
+        reading.check(table, texts, label, range(len(table.columns) + 1), "generate")
+        found = tuple(texts) or self._find(table)
+        label = label or reading.find_one(table, TARGETS, "target", but=found)
+        return Columns(texts=found, label=label)
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the columns of sources."""
+        if all(name in table.columns for name in columns.texts):
+            return columns
+        return replace(columns, texts=self._find(table))
+
+    def _find(self, table: Table) -> tuple[str, ...]:
+        return (reading.find_one(table, SOURCES, "source"),)
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read sources and targets; of several targets the first is learned, and all are right."""
+        texts = reading.texts(table, columns.texts, errors)
+        if not known:
+            return [Item(texts=t, where=table.where(i)) for i, t in enumerate(texts)]
+        more = _options(options).references
+        others = more if more in table.columns else columns.label
+        read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
+        found: list[Item] = []
+        for i, some in enumerate(texts):
+            where = table.where(i)
+            truth = [t for name, column in read for t in _targets(column[i], name, where, errors)]
+            if not truth:
+                raise ValueError(f"{where}: no target in column {columns.label!r}")
+            found.append(Item(texts=some, truth=tuple(dict.fromkeys(truth)), where=where))
+        return found
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Take a text, or as many as there are columns."""
+        return Item(texts=as_texts(text, len(task.columns.texts), where), where=where)
+
+    def plain(self, item: Item) -> Any:
+        """Return a text, or several."""
+        return plain_texts(item)
+
+    def line(self, task: Task, line: str) -> Any:
+        """Read a text, or several with tabs between."""
+        return texts_of_line(task, line)
+
+    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+        """Anything can be written."""
+        return ()
+
+    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+        """Any text can be right."""
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """The F1 of words, which needs no library; those of sacrebleu and rouge-score."""
+        return ("answer_f1", "exact_match", *LIBRARIES)
+
+    def measure(
+        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+    ) -> dict[str, float]:
+        """Compute the figures of texts: the metric, and all that the libraries here can."""
+        right, texts = [_references(t) for t in truth], [str(s) for s in said]
+        found = {
+            "answer_f1": answers.of_answers(right, texts)["answer_f1"],
+            "exact_match": measures.exact_match(right, texts),
+        }
+        if texts and _installed("sacrebleu"):
+            found["bleu"] = measures.bleu(right, texts).value
+            found["chrf"] = measures.chrf(right, texts).value
+        if _installed("rouge_score"):
+            found |= measures.rouge(right, texts)
+        return found
+
+    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+        """Return the most frequent target, of ties the first."""
+        return Counter(_references(item.truth)[0] for item in items).most_common(1)[0][0]
+
+    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+        """Refuse a name, which would not be read, and a metric that cannot be computed.
+
+        Raises:
+            ImportError: the metric's library is not installed.
+            ValueError: there is a name.
+        """
+        needed = LIBRARIES.get(task.metric)
+        if needed is not None and not _installed(needed):
+            raise ImportError(
+                f"metric {task.metric} needs {needed}: pip install 'unmask[text-metrics]'"
+            )
+        if task.name != task.does:
+            raise ValueError(
+                f"generate reads no name before a text, but the option prefix; got the name "
+                f"{task.name!r}"
+            )
+        return task
+
+    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+        """The head that says words.
+
+        Raises:
+            ValueError: the model reads in both directions, and cannot write.
+        """
+        if not in_words(card) and not one_stack(card.architecture).causal:
+            raise ValueError(
+                f"{card.name} reads in both directions and does not write text; take a decoder or "
+                "an encoder-decoder"
+            )
+        return {LANGUAGE: replace(language_spec(card), term="next_token")}
+
+    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+        """For text.
+
+        Raises:
+            ValueError: the length leaves no room for a source, or targets cannot be ended.
+        """
+        options, special = _options(task.options), tokenizer.special
+        if special.end is None:
+            raise ValueError(f"the tokenizer of {card.name} has no token that ends a text")
+        encodes = in_words(card)
+        asked = ByText(
+            task=task,
+            tokenizer=tokenizer,
+            prefix=options.prefix,
+            before=() if encodes else special.before,
+            after=special.after if encodes else _between(options, task, card, tokenizer),
+            end=special.end,
+            encodes=encodes,
+            longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
+            scored=options.scored,
+        )
+        (prefix,) = encode(tokenizer, [options.prefix])
+        if asked.room < len(prefix) + 1:
+            least = task.length - asked.room + len(prefix) + 1
+            raise ValueError(
+                f"length must be at least {least} for targets of {asked.longest} tokens "
+                f"(options.longest) and what is read around a source, got {task.length}"
+            )
+        return asked
+
+
+def _between(
+    options: GenerateOptions, task: Task, card: Published, tokenizer: Tokenizer
+) -> tuple[int, ...]:
+    """Return what a decoder reads between source and target."""
+    if options.between is None:
+        return Around.of(tokenizer.special, one_stack(card.architecture), task.length).between
+    (ids,) = encode(tokenizer, [options.between])
+    return tuple(ids.tolist())
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _options(options: Mapping[str, Any]) -> GenerateOptions:
+    return from_dict(GenerateOptions, options, "options")
+
+
+def _targets(value: object, column: str, where: str, errors: EncodingErrors) -> list[str]:
+    """Read one target or a list of them; a number is its text."""
+    values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
+    return [_target(one, column, where, errors) for one in values]
+
+
+def _target(value: object, column: str, where: str, errors: EncodingErrors) -> str:
+    if value is None:
+        raise ValueError(f"{where}: no target in column {column!r}")
+    if isinstance(value, str):
+        return as_text(value, where, column, errors)
+    if isinstance(value, int | float):
+        return reading.label(value, column, where)
+    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
+
+
+def _references(truth: Truth | None) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", truth)
+
+
+GENERATE = Generate()

@@ -1,0 +1,194 @@
+"""Labels of which any number may hold of a text: topics, emotions."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Bool
+
+from unmask.checkpoints.huggingface import SEVERAL_LABELS
+from unmask.config import from_dict
+from unmask.finetuning import reading
+from unmask.finetuning.ask import LABEL, Around, Ask, in_words
+from unmask.finetuning.by_labels import ByLabels
+from unmask.finetuning.kinds.classify import refuse_choices
+from unmask.finetuning.kinds.kind import as_texts, one_stack, plain_texts, texts_of_line
+from unmask.finetuning.measures.label_sets import of_label_sets
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.labels import AnyOf
+from unmask.heads.model import HeadSpec
+from unmask.published.card import Published
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import named
+from unmask.tokens.tokenizer import Tokenizer
+
+SETS = (
+    "labels", "label", "classes", "categories", "tags", "topics", "genres", "emotions", "category",
+    "target",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultilabelOptions:
+    """How labels are read, and when one is said."""
+
+    separator: str = ","
+    """Between the labels in a field of text; lists need none."""
+    threshold: float = 0.5
+    """The probability from which a label is said."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not self.separator:
+            raise ValueError("options.separator must not be empty")
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"options.threshold must be between 0 and 1, got {self.threshold}")
+
+
+@dataclass(frozen=True)
+class Multilabel:
+    """Any of some labels, or none, for one or two texts."""
+
+    tagged: bool = False
+    in_parts: bool = False
+    options: type = MultilabelOptions
+    one_label: bool = False
+    problem: str | None = SEVERAL_LABELS
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Find a column of text, and one of labels; two columns of text can be named."""
+        refuse_choices(choices, "multilabel")
+        reading.check(table, texts, label, (1, 2), "multilabel")
+        found = tuple(texts) or self._find(table)
+        label = label or reading.find_one(table, SETS, "labels", but=found)
+        return Columns(texts=found, label=label)
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the column of text."""
+        if all(name in table.columns for name in columns.texts):
+            return columns
+        return replace(columns, texts=self._find(table))
+
+    def _find(self, table: Table) -> tuple[str, ...]:
+        return (reading.find_one(table, reading.ONE_TEXT, "text"),)
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read texts and labels: a list of them, or text with separators; nothing if none holds."""
+        texts = reading.texts(table, columns.texts, errors)
+        if not known:
+            return [Item(texts=t, where=table.where(i)) for i, t in enumerate(texts)]
+        separator = _options(options).separator
+        truths = table.column(columns.label)
+        return [
+            Item(texts=t, truth=labels_of(y, columns.label, where, separator), where=where)
+            for i, (t, y) in enumerate(zip(texts, truths, strict=True))
+            for where in (table.where(i),)
+        ]
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Take a text, or a pair."""
+        return Item(texts=as_texts(text, len(task.columns.texts), where), where=where)
+
+    def plain(self, item: Item) -> Any:
+        """Return a text, or a pair."""
+        return plain_texts(item)
+
+    def line(self, task: Task, line: str) -> Any:
+        """Read a text, or a pair with a tab between."""
+        return texts_of_line(task, line)
+
+    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+        """List the labels that occur."""
+        return reading.labels_of(items, where)
+
+    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+        """Check that all labels are known."""
+        reading.check_labels(items, labels, column)
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""
+        return ("micro_f1", "macro_f1", "subset_accuracy")
+
+    def measure(
+        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+    ) -> dict[str, float]:
+        """Compute the figures of sets of labels."""
+        return of_label_sets(_sets(task, truth), _sets(task, said))
+
+    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+        """Return the most frequent set of labels, of ties the first by the alphabet."""
+        counts = Counter(cast("tuple[str, ...]", item.truth) for item in items)
+        return min(counts, key=lambda held: (-counts[held], held))
+
+    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+        """Nothing is left to settle."""
+        return task
+
+    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+        """The card's head of labels, with a sigmoid for each.
+
+        Raises:
+            ValueError: the model has no such head.
+        """
+        if in_words(card):
+            raise ValueError(
+                f"{card.name} says its answers in words, and several at once are a text: fine-tune "
+                "it with the task `generate`, or take an encoder or a decoder"
+            )
+        if card.labels is None:
+            raise ValueError(f"{card.name} has no head for labels")
+        return {LABEL: replace(card.labels, n_labels=len(task.labels), loss=AnyOf())}
+
+    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+        """By a head."""
+        return ByLabels(
+            task=task,
+            tokenizer=tokenizer,
+            around=Around.of(tokenizer.special, one_stack(card.architecture), task.length),
+            threshold=_options(task.options).threshold,
+        )
+
+
+def labels_of(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
+    """Read the labels of a text, each once, by the alphabet.
+
+    Raises:
+        ValueError: one is none, with file and line.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        parts: list[object] = [*value.split(separator)] if value.strip() else []
+    elif isinstance(value, list | tuple):
+        parts = [*cast("list[object]", value)]
+    else:
+        parts = [value]
+    for part in parts:
+        if part is None or (isinstance(part, str) and not part.strip()):
+            raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
+    return tuple(sorted({reading.label(part, column, where) for part in parts}))
+
+
+def _options(given: Mapping[str, Any]) -> MultilabelOptions:
+    return from_dict(MultilabelOptions, dict(given), "options")
+
+
+def _sets(task: Task, held: Sequence[Truth]) -> Bool[np.ndarray, "n labels"]:
+    rows = [[label in cast("tuple[str, ...]", one) for label in task.labels] for one in held]
+    return np.array(rows, bool).reshape(-1, len(task.labels))
+
+
+MULTILABEL = Multilabel()

@@ -1,0 +1,1 @@
+"""Figures of answers that are more than one label, one number or the tags of words."""

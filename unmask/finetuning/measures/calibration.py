@@ -1,0 +1,116 @@
+"""How far probabilities can be trusted, in NumPy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+BINS = 15
+"""As in the tables of Guo et al. 2017."""
+_SLACK = 1e-3  # by which a row may miss 1: probabilities in bfloat16 do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Answers of like confidence."""
+
+    low: float
+    """Confidence above this,"""
+    high: float
+    """and up to this."""
+    confidence: float
+    """Its mean; 0 where there is no answer."""
+    accuracy: float
+    """The share of right answers; 0 where there is none."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far confidence is from accuracy."""
+
+    error: float
+    """Expected calibration error: the mean difference, weighted by answers; 0 of nothing."""
+    bins: tuple[Bin, ...]
+    """For a reliability diagram."""
+
+
+def calibration(
+    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = BINS
+) -> Calibration:
+    """Compute the expected calibration error of the likeliest labels, in bins of equal width.
+
+    Guo et al. 2017, arXiv:1706.04599, section 2, equation 3. Of equally likely labels the first is
+    taken.
+
+    Args:
+        truth: the right label of each.
+        probabilities: of all labels.
+        n_bins: bins from 0 to 1.
+
+    Raises:
+        ValueError: these are no probabilities.
+    """
+    probabilities = _checked(truth, probabilities)
+    said, confidence = probabilities.argmax(1), probabilities.max(1, initial=0.0)
+    edges = np.arange(n_bins + 1) / n_bins
+    at = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
+    counts = np.bincount(at, minlength=n_bins)
+    total = np.maximum(counts, 1)
+    sure = np.bincount(at, weights=confidence, minlength=n_bins) / total
+    right = np.bincount(at, weights=said == truth, minlength=n_bins) / total
+    error = float((counts * np.abs(sure - right)).sum() / max(len(truth), 1))
+    bins = tuple(
+        Bin(
+            low=float(edges[i]), high=float(edges[i + 1]), confidence=float(sure[i]),
+            accuracy=float(right[i]), count=int(counts[i]),
+        )
+        for i in range(n_bins)
+    )  # fmt: skip
+    return Calibration(error, bins)
+
+
+def brier(truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
+    """Compute the squared error of probabilities, summed over labels; 0 of nothing.
+
+    Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. Of two
+    labels it is twice what many call by this name, which looks at one of them.
+
+    Raises:
+        ValueError: these are no probabilities.
+    """
+    probabilities = _checked(truth, probabilities)
+    right = np.arange(probabilities.shape[1]) == truth[:, None]
+    return float(((probabilities - right) ** 2).sum(1).mean()) if len(truth) else 0.0
+
+
+def of_probabilities(
+    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
+) -> dict[str, float]:
+    """Compute all figures of probabilities.
+
+    Raises:
+        ValueError: these are no probabilities.
+    """
+    return {
+        "calibration_error": calibration(truth, probabilities).error,
+        "brier": brier(truth, probabilities),
+    }
+
+
+def _checked(
+    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
+) -> Float[np.ndarray, "n labels"]:
+    p = probabilities.astype(np.float64)
+    sums = p.sum(1)
+    # not (a <= b), so that what is not a number is refused too
+    if len(p) and not (p.min() >= 0 and np.abs(sums - 1).max() <= _SLACK):
+        raise ValueError(
+            f"probabilities must be at least 0 and a row's sum 1, got a least of {p.min():.4g} and "
+            f"sums from {sums.min():.4g} to {sums.max():.4g}"
+        )
+    if len(truth) and not (truth.min() >= 0 and truth.max() < p.shape[1]):
+        raise ValueError(
+            f"labels must be from 0 to {p.shape[1] - 1}, got {truth.min()} to {truth.max()}"
+        )
+    return p / sums[:, None]

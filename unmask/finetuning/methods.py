@@ -1,0 +1,301 @@
+"""What is tuned: everything, the head, the top layers, biases, or small parts that are added.
+
+A method is a word ("lora"), a word with differences ("lora:rank=4"), or a value (`LoRA(rank=4)`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, cast, get_args
+
+import torch
+
+from unmask.adapters.attach import attach, freeze
+from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.consistency import Consistent
+from unmask.adapters.lora import LoRA
+from unmask.adapters.mix import Mix
+from unmask.adapters.prefix import Prefix, Prompt, PromptModule
+from unmask.adapters.scale import IA3
+from unmask.adapters.specs import Adapter
+from unmask.config import from_dict
+from unmask.heads.language import LanguageHead
+from unmask.heads.model import Model
+from unmask.tokens.tokenizer import Tokenizer
+from unmask.training.recipe import parse
+from unmask.training.schedule import Linear, Schedule, SlantedTriangle
+
+_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
+_ADDED = "adapters."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full:
+    """Everything is tuned."""
+
+    decay: float = 1.0
+    """Each layer's rate is this share of the rate of the layer above it (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.2: 1 / 2.6; Clark et al. 2020, arXiv:2003.10555, appendix B: 0.8 to
+    0.9)."""
+    reinitialize: int = 0
+    """So many top layers are drawn anew (Zhang et al. 2021, arXiv:2006.05987, section 5)."""
+
+    def __post_init__(self) -> None:
+        _check_decay(self.decay)
+        _check_at_least(0, reinitialize=self.reinitialize)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """The head alone is tuned; the model below it gives features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopLayers:
+    """The head and some layers below it are tuned."""
+
+    layers: int = 2
+
+    def __post_init__(self) -> None:
+        _check_at_least(1, layers=self.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradual:
+    """Layers are thawed from the top, each slower than the one above, under a slanted triangle.
+
+    Howard and Ruder 2018, section 3.3. Deviates: the paper thaws one layer an epoch, which suits
+    its four; here all are thawed, evenly, within the first `over` of the steps.
+    """
+
+    over: float = 0.5
+    decay: float | None = None
+    """None: 1 / 2.6 over four layers as in the paper, the same in all over any other number."""
+
+    def __post_init__(self) -> None:
+        if self.decay is not None:
+            _check_decay(self.decay)
+        if not 0 <= self.over <= 1:
+            raise ValueError(f"over must be a share from 0 to 1, got {self.over}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitFit:
+    """Biases alone are tuned, and the head (Ben Zaken et al. 2022, arXiv:2106.10199)."""
+
+
+Method = Full | Frozen | TopLayers | Gradual | BitFit | Adapter
+"""What is tuned."""
+ADAPTERS: tuple[type, ...] = get_args(Adapter)
+METHODS: Mapping[str, type] = {
+    "full": Full,
+    "frozen": Frozen,
+    "top": TopLayers,
+    "mix": Mix,
+    "gradual": Gradual,
+    "bitfit": BitFit,
+    "houlsby": Houlsby,
+    "pfeiffer": Pfeiffer,
+    "adamix": AdaMix,
+    "lora": LoRA,
+    "ia3": IA3,
+    "prefix": Prefix,
+    "prompt": Prompt,
+}
+
+# Rates that are customary for small parts on a large model (each paper's experiments), as factors
+# of the rate at which all of a model of the same size is tuned; see docs/log.md for small models.
+_FACTORS: Mapping[type, float] = {
+    BitFit: 10.0, Houlsby: 5.0, Pfeiffer: 5.0, AdaMix: 5.0, LoRA: 10.0, IA3: 30.0, Prefix: 30.0,
+    Prompt: 100.0,
+}  # fmt: skip
+_MOST = 3e-2
+
+
+def method_of(said: "str | Method") -> Method:
+    """Return a method by its word: "lora", "lora:rank=4,where=attention.*+feed_forward.up".
+
+    Raises:
+        ValueError: there is no such method, or it has no such number.
+    """
+    if not isinstance(said, str):
+        return said
+    word, _, rest = said.partition(":")
+    if word not in METHODS:
+        raise ValueError(f"tune must be one of {', '.join(METHODS)}, got {word!r}")
+    kind = METHODS[word]
+    lists = {f.name for f in fields(kind) if "tuple" in str(f.type)}
+    plain: dict[str, Any] = {}
+    for part in rest.split(",") if rest else ():
+        try:
+            plain |= parse(part)
+        except ValueError:
+            raise ValueError(
+                f"tune must be a word, or word:name=value,name=value, got {said!r}"
+            ) from None
+    plain |= {k: str(plain[k]).split("+") for k in lists & set(plain)}
+    return from_dict(kind, plain, word)
+
+
+def word_of(method: Method) -> str:
+    """Return the word of a method."""
+    return next(word for word, kind in METHODS.items() if isinstance(method, kind))
+
+
+def is_added(method: Method) -> bool:
+    """Say whether a method adds parts to a model that stays as it is."""
+    return isinstance(method, ADAPTERS)
+
+
+def is_small(method: Method) -> bool:
+    """Say whether what is tuned is a small part, saved by itself."""
+    return is_added(method) or isinstance(method, BitFit)
+
+
+def begin_method(
+    method: Method, model: Model, seed: int, tokenizer: Tokenizer | None = None
+) -> None:
+    """Make a model ready: add what is added, and let only what is tuned have gradients.
+
+    Args:
+        method: what is tuned.
+        model: with the heads of the task.
+        seed: of what is drawn.
+        tokenizer: reads the words with which a prompt begins.
+
+    Raises:
+        ValueError: the model has not what the method tunes.
+    """
+    if isinstance(method, ADAPTERS):
+        _add(cast(Adapter, method), model, seed, tokenizer)
+        return
+    tuned = _tuned(method, model)
+    for name, p in model.named_parameters():
+        p.requires_grad_(name.startswith("heads.") or name in tuned)
+    if isinstance(method, Full) and method.reinitialize:
+        _draw_top(model, method.reinitialize, seed)
+
+
+def _add(spec: Adapter, model: Model, seed: int, tokenizer: Tokenizer | None) -> None:
+    """Attach an adapter; it learns, and heads that label, but not a head that was pretrained."""
+    module = attach(model, spec, seed=seed)
+    if isinstance(spec, Prompt) and spec.words is not None:
+        if tokenizer is None:
+            raise ValueError("a prompt that begins with words needs a tokenizer to read them")
+        cast(PromptModule, module).begin(model, tokenizer.encode(spec.words).ids.tolist())
+    freeze(model)
+    for head in model.heads.values():
+        if isinstance(head, LanguageHead):
+            head.requires_grad_(False)
+
+
+def _tuned(method: Method, model: Model) -> frozenset[str]:
+    """Name the parameters of the backbone that are tuned."""
+    names = [name for name, _ in model.named_parameters()]
+    if isinstance(method, Frozen):
+        return frozenset()
+    if isinstance(method, BitFit):
+        found = frozenset(name for name in names if name.endswith(".bias"))
+        if not found:
+            raise ValueError("bitfit tunes biases, and this model has none")
+        return found
+    if isinstance(method, TopLayers):
+        groups = layers(model)
+        n = len(groups) - 2  # without embeddings and head
+        if method.layers > n:
+            raise ValueError(f"top tunes at most {n} layers of this model, got {method.layers}")
+        return frozenset(name for group in groups[-1 - method.layers :] for name in group)
+    return frozenset(names)
+
+
+def layers(model: Model) -> list[list[str]]:
+    """Group the names of parameters from the bottom to the top.
+
+    Embeddings, each layer (of an encoder-decoder the encoder's, then the decoder's), and what
+    stands above the last layer: its norm and the head.
+    """
+    stacks = {"encoder": 0, "decoder": 1}
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name, _ in model.named_parameters():
+        if name.startswith(_ADDED):
+            continue
+        found = _LAYER.match(name)
+        if found:
+            place = (1 + stacks.get(found[1] or "", 0), int(found[2]))
+        elif name.startswith("heads.") or ".final_norm." in name:
+            place = (3, 0)
+        else:
+            place = (0, 0)
+        groups.setdefault(place, []).append(name)
+    return [group for _, group in sorted(groups.items())]
+
+
+def _draw_top(model: Model, n: int, seed: int) -> None:
+    groups = layers(model)
+    most = len(groups) - 2
+    if n > most:
+        raise ValueError(f"reinitialize must be at most {most}, the layers of this model, got {n}")
+    top = {name.rsplit(".", 1)[0] for group in groups[-1 - n : -1] for name in group}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for name, module in model.named_modules():
+            if name in top:
+                model.stack.initialize(name, module, model.stack)
+
+
+def rates(method: Method, model: Model) -> dict[str, float] | None:
+    """Return the factor of each parameter's rate; None where all are 1."""
+    groups = layers(model)
+    decay = method.decay if isinstance(method, Full | Gradual) else 1.0
+    if decay is None:
+        decay = (1 / 2.6) ** (4 / max(len(groups), 1))
+    if decay == 1:
+        return None
+    return {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}
+
+
+def schedule(method: Method, warmup: float) -> Schedule:
+    """Return how the rate changes: up in a line and down to zero, or a slanted triangle."""
+    return SlantedTriangle(warmup) if isinstance(method, Gradual) else Linear(warmup)
+
+
+def reading(method: Method, model: Model) -> Consistent | None:
+    """Return what answers in place of the model in training; None: the model itself."""
+    if isinstance(method, AdaMix) and method.consistency:
+        return Consistent(model, method.consistency)
+    return None
+
+
+def thaw(method: Method, model: Model, step: int, steps: int) -> None:
+    """Let what is tuned at a step have gradients; a function of the step alone.
+
+    Only gradual thawing changes from step to step.
+    """
+    if not isinstance(method, Gradual):
+        return
+    groups = layers(model)
+    n = len(groups)
+    share = step / max(method.over * steps, 1)
+    awake = min(1 + int(share * (n - 1)), n)
+    by_name = dict(model.named_parameters())
+    for i, group in enumerate(reversed(groups)):
+        for name in group:
+            by_name[name].requires_grad_(i < awake)
+
+
+def rate_of(method: Method, full: float) -> float:
+    """Return the peak rate that is customary for a method, from that of tuning everything."""
+    if isinstance(method, Frozen | Mix):
+        return max(full, 1e-3)
+    return min(full * _FACTORS.get(type(method), 1.0), _MOST)
+
+
+def _check_decay(decay: float) -> None:
+    if not 0 < decay <= 1:
+        raise ValueError(f"decay must be above 0 and at most 1, got {decay}")
+
+
+def _check_at_least(least: int, **numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < least:
+            raise ValueError(f"{name} must be at least {least}, got {number}")

@@ -1,0 +1,122 @@
+"""Entities <-> tags of words: the schemes BIO, BIOES and IOB1, repaired and translated.
+
+How tags that break their scheme are read is said once, by `metrics.entities`, as `conlleval` does.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from unmask.finetuning.metrics import entities, marks_entities
+from unmask.heads.crf import EDGE
+
+Scheme = Literal["BIO", "BIOES", "IOB1"]
+"""BIO: an entity is B, then I's (IOB2: Tjong Kim Sang and Veenstra 1999, aclanthology.org/E99-1023,
+section 2.1). IOB1: I's; B only where it follows an entity of its own type (Ramshaw and Marcus 1995,
+aclanthology.org/W95-0107). BIOES: B, I's, E; alone, S (Ratinov and Roth 2009,
+aclanthology.org/W09-1119, as BILOU)."""
+Entity = tuple[int, int, str]
+"""First word, one past the last, type."""
+
+_PARTS = {"BIO": "BI", "IOB1": "BI", "BIOES": "BIES"}
+
+
+def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> Scheme | None:
+    """Find the scheme of some labels; None if these do not mark entities.
+
+    Labels with B and I alone may be either scheme's: it is BIO, unless in the sentences some entity
+    begins with I and each B follows an entity of its own type. Labels with I alone are IOB1's.
+
+    Args:
+        labels: all that there are.
+        sentences: tags of the words of sentences.
+    """
+    if not marks_entities(labels):
+        return None
+    parts = {label[0] for label in labels}
+    if parts & set("ES"):
+        return "BIOES"
+    if "B" not in parts:
+        return "IOB1"
+    begins = [
+        (tags[i][0], i > 0 and tags[i - 1].partition("-")[2] == kind)
+        for tags in sentences
+        for i, _, kind in entities(tags)
+    ]
+    bare = any(part == "I" for part, _ in begins)
+    return "IOB1" if bare and all(follows for part, follows in begins if part == "B") else "BIO"
+
+
+def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
+    """Write the entities of a sentence as tags.
+
+    Raises:
+        ValueError: entities overlap, are empty, or end behind the sentence.
+    """
+    tags = ["O"] * n_words
+    end, before = 0, ""
+    for start, stop, kind in sorted(found):
+        if not end <= start < stop <= n_words:
+            raise ValueError(
+                f"entities must hold words of a sentence of {n_words} and not overlap, got "
+                f"{kind!r} from {start} to {stop}, after one that ends at {end}"
+            )
+        follows = start == end and kind == before
+        for i, part in enumerate(_parts(stop - start, scheme, follows=follows), start):
+            tags[i] = f"{part}-{kind}"
+        end, before = stop, kind
+    return tags
+
+
+def _parts(n: int, scheme: Scheme, *, follows: bool) -> list[str]:
+    if scheme == "BIOES":
+        return ["S"] if n == 1 else ["B", *["I"] * (n - 2), "E"]
+    return ["B" if scheme == "BIO" or follows else "I", *["I"] * (n - 1)]
+
+
+def repair(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """Write tags as their scheme demands; the entities are those that `conlleval` reads in them.
+
+    So an I after O or after another type becomes B, and of BIOES an entity has the E that it
+    lacks. Tags of another scheme are translated.
+
+    Raises:
+        ValueError: a tag is neither "O" nor B, I, E or S with a type.
+    """
+    for tag in tags:
+        if tag != "O" and not marks_entities([tag]):
+            raise ValueError(f"a tag must be 'O' or B-, I-, E- or S- with a type, got {tag!r}")
+    return to_tags(entities(tags), len(tags), scheme)
+
+
+def types_of(labels: Iterable[str]) -> tuple[str, ...]:
+    """List the types of entities that labels mark, in their order."""
+    return tuple(dict.fromkeys(label.partition("-")[2] for label in labels if label != "O"))
+
+
+def labels_of(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+    """List all labels of a scheme, "O" first: what `repair` writes is among them."""
+    return ("O", *(f"{part}-{kind}" for kind in types for part in _PARTS[scheme]))
+
+
+def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
+    """Say whether a tag may stand behind another; None: the edge of the sentence."""
+    left, _, kind_left = (before or "O").partition("-")
+    right, _, kind_right = (tag or "O").partition("-")
+    same = kind_left == kind_right
+    if scheme == "BIO":
+        return right != "I" or (left != "O" and same)
+    if scheme == "IOB1":
+        return right != "B" or (left != "O" and same)
+    if left in ("B", "I"):
+        return right in ("I", "E") and same
+    return right not in ("I", "E")
+
+
+def impossible(labels: Sequence[str], scheme: Scheme) -> tuple[tuple[int, int], ...]:
+    """List the pairs of labels, by number, of which the second may not stand behind the first.
+
+    `EDGE` stands for where a sentence begins (first of a pair) or ends (second). This is what
+    `heads.crf.CRF` takes.
+    """
+    places = [(EDGE, None), *enumerate(labels)]
+    return tuple((i, j) for i, a in places for j, b in places if not may_follow(a, b, scheme))

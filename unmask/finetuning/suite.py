@@ -1,0 +1,380 @@
+"""Fine-tuning on all of a suite: a run for each benchmark, and one table."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import numpy as np
+
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.huggingface import Opened
+from unmask.config import from_dict, to_dict
+from unmask.files import sweep, write_whole
+from unmask.finetuning import results
+from unmask.finetuning.benchmark import Entry, fetched
+from unmask.finetuning.methods import Method, method_of, word_of
+from unmask.finetuning.metrics import METRICS
+from unmask.finetuning.plan import RANDOM, Tuning
+from unmask.finetuning.suites import find
+from unmask.finetuning.tune import Loaded, Tuned, run
+from unmask.text.lines import EncodingErrors
+from unmask.training.recipe import Precision
+
+FACTS = "suite.json"
+AVERAGE = (
+    "The average is the mean over the benchmarks of the customary metric of each, times 100, on "
+    "dev. GLUE's own takes for MRPC, QQP and STS-B the mean of two metrics."
+)
+_OF_100 = frozenset({"bleu", "chrf"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One benchmark: how good the model became, or why it has none."""
+
+    name: str
+    folder: str
+    """Within the suite's."""
+    task: str
+    metric: str = ""
+    dev: tuple[float, ...] = ()
+    """One score for each seed."""
+    test: tuple[float, ...] = ()
+    baseline: tuple[float, ...] = ()
+    """On dev, from random weights."""
+    seconds: float = 0.0
+    error: str = ""
+    """What was wrong, in a line. Empty: nothing."""
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it has a score of which more is better, so that it can be a part of a mean."""
+        return bool(self.dev) and METRICS[self.metric].higher
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRun:
+    """What came out of a suite."""
+
+    suite: str
+    base: str
+    tune: str
+    entries: tuple[Ran, ...]
+    notes: tuple[str, ...]
+    """What a user should be told."""
+    folder: Path
+
+    @property
+    def average(self) -> float | None:
+        """The mean over benchmarks of the mean over seeds, of 100; None where none has a score."""
+        scores = [np.mean(points(one.metric, one.dev)) for one in self.entries if one.averaged]
+        return float(np.mean(scores)) if scores else None
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table: the names of its columns, and its rows, the average last."""
+        tested = any(one.test for one in self.entries)
+        compared = any(one.baseline for one in self.entries)
+        names = ["benchmark", "metric", "dev"]
+        names += [f"dev, {RANDOM}"] * compared + ["test"] * tested + ["seconds"]
+        rows = [_row(one, compared=compared, tested=tested) for one in self.entries]
+        n = sum(one.averaged for one in self.entries)
+        average = "" if self.average is None else f"{self.average:.1f}"
+        total = f"{sum(one.seconds for one in self.entries):,.0f}"
+        blank = [""] * (compared + tested)
+        rows.append([f"average of {n}", "", average, *blank, total])
+        return names, rows
+
+
+@dataclass
+class _Kept:
+    """What of a suite is done so far; written anew after each benchmark."""
+
+    suite: str
+    base: str
+    tune: str
+    folder: Path
+    notes: tuple[str, ...]
+    ran: dict[str, Ran] = field(default_factory=dict[str, Ran])
+
+    def result(self) -> SuiteRun:
+        return SuiteRun(
+            suite=self.suite, base=self.base, tune=self.tune, entries=tuple(self.ran.values()),
+            notes=self.notes, folder=self.folder,
+        )  # fmt: skip
+
+    def write(self, *, finished: bool = False) -> SuiteRun:
+        made = self.result()
+        said = {
+            "format": 1,
+            "kind": "suite",
+            "finished": finished,
+            "suite": made.suite,
+            "base": made.base,
+            "tune": made.tune,
+            "average": made.average,
+            "entries": [_plain(one) for one in made.entries],
+            "notes": list(made.notes),
+        }
+        write_whole(self.folder / FACTS, results.as_json(said))
+        write_whole(self.folder / "README.md", markdown(made))
+        return made
+
+
+def finetune_suite(
+    base: str | Path | Opened | Loaded,
+    *,
+    tasks: str,
+    out: str | Path,
+    data: str | Path | None = None,
+    rows: int | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    initialize: Literal["pretrained", "random"] = "pretrained",
+    baseline: bool = False,
+    tokenizer: str | Path | None = None,
+    tune: str | Method = "full",
+    epochs: float | None = None,
+    batch: int | None = None,
+    rate: float | None = None,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    dropout: float | None = None,
+    length: int | None = None,
+    evaluate_every: int | None = None,
+    patience: int | None = None,
+    seed: int = 0,
+    seeds: int = 1,
+    search: int = 0,
+    precision: Precision = "auto",
+    device: str = "auto",
+    resume: bool = False,
+    terminal: TextIO | None = sys.stderr,
+) -> SuiteRun:
+    """Fine-tune a model on each benchmark of a suite, as `finetune` does on one.
+
+    A benchmark that cannot be run is said, and the others go on.
+
+    Args:
+        base: as for `finetune`.
+        tasks: a name of `unmask.finetuning.suites.SUITES`: glue, nli, tags, ...; or a TOML file.
+        out: a folder, in which each benchmark has one.
+        data: where the suite's files are. None: they are fetched from the Hub.
+        rows: learn from so many rows of each training file.
+        encoding_errors: as for `finetune`, as is all that follows but `resume`.
+        initialize: "random" draws the weights of `base` anew.
+        baseline: also tune from random weights.
+        tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        tune: what is tuned.
+        epochs: passes over a training file.
+        batch: texts a step.
+        rate: peak learning rate.
+        warmup: share of the steps in which the rate rises.
+        weight_decay: of matrices, a step at rate 1.
+        dropout: in place of the model's own.
+        length: tokens that are read of a text at most.
+        evaluate_every: steps.
+        patience: a run ends after so many evaluations that were not better.
+        seed: the first seed.
+        seeds: so many runs of each benchmark.
+        search: so many rates and batch sizes are tried first, for each benchmark.
+        precision: of the model's weights while training.
+        device: "auto", "cpu", "cuda", ...
+        resume: go on with the suite in `out`: what is finished there is not run again.
+        terminal: where progress is shown. None: nowhere.
+
+    Raises:
+        FileNotFoundError: the suite's files are not there.
+        ValueError: there is no such suite, no benchmark of it could be run, or `out` holds
+            something else.
+        KeyboardInterrupt: someone stopped it; it can be resumed.
+    """
+    loaded = base.opened if isinstance(base, Loaded) else base
+    opened = loaded if isinstance(loaded, Opened) else None
+    name = opened.card.name if opened is not None else str(base)
+    entries, notes = find(tasks, None if data is None else Path(data))
+    template = Tuning(
+        base=name, task=entries[0].task, train=entries[0].train, rows=rows,
+        encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
+        tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
+        epochs=epochs, batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
+        dropout=dropout, length=length, evaluate_every=evaluate_every, patience=patience,
+        seed=seed, seeds=seeds, search=search, precision=precision,
+    )  # fmt: skip
+    folder = Path(out)
+    places = _places(entries)
+    _check_place(folder, tasks, resume)
+    kept = _Kept(
+        suite=tasks, base=name, tune=word_of(template.tune), folder=folder, notes=tuple(notes)
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    with checkpoints.claim(folder):
+        sweep(folder)
+        names = [entry.name for entry in entries]
+        kept.ran |= {one.name: one for one in _earlier(folder) if one.name in names}
+        for note in notes:
+            _say(terminal, note)
+        for n, (entry, place) in enumerate(zip(entries, places, strict=True), 1):
+            _say(terminal, f"{entry.name}, {n} of {len(entries)}")
+            one = _Attempt(
+                entry=entry, tuning=template, opened=opened, folder=folder / place, device=device,
+                terminal=terminal,
+            )  # fmt: skip
+            one.into(kept)
+        made = kept.write(finished=True)
+    if not any(one.dev for one in made.entries):
+        raise ValueError(f"{tasks}: no benchmark could be run; {made.entries[0].error}")
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One benchmark, about to be run."""
+
+    entry: Entry
+    tuning: Tuning
+    opened: Opened | None
+    folder: Path
+    device: str
+    terminal: TextIO | None
+
+    def into(self, kept: _Kept) -> None:
+        """Run it, and keep what came out, also if someone stops it."""
+        start = time.perf_counter()
+        before = kept.ran[self.entry.name].seconds if self.entry.name in kept.ran else 0.0
+        ran = Ran(name=self.entry.name, folder=self.folder.name, task=self.entry.task)
+        done = (self.folder / "unmask.json").is_file() and _is_finished(self.folder)
+        try:
+            ran = self._with_scores(ran, self._run())
+        except (ValueError, FileNotFoundError, ImportError, FloatingPointError) as error:
+            ran = replace(ran, error=" ".join(str(error).split()))
+            _say(self.terminal, f"{self.entry.name} is left out: {ran.error}")
+        finally:
+            now = 0.0 if done else time.perf_counter() - start
+            kept.ran[ran.name] = replace(ran, seconds=round(before + now, 1))
+            kept.write()
+
+    def _run(self) -> Tuned:
+        entry = fetched(self.entry)
+        tuning = replace(
+            self.tuning, task=entry.task, train=entry.train, dev=entry.dev, test=entry.test,
+            text=entry.text, label=entry.label, choices=entry.choices, columns=entry.columns,
+            labels=entry.labels, metric=entry.metric, options=entry.options,
+        )  # fmt: skip
+        begun = self.folder.is_dir() and any(self.folder.iterdir())
+        return run(
+            tuning, opened=self.opened, out=self.folder, resume=begun, device=self.device,
+            terminal=self.terminal,
+        )  # fmt: skip
+
+    def _with_scores(self, ran: Ran, tuned: Tuned) -> Ran:
+        metric, first = tuned.task.metric, tuned.scored[0].arm
+        own = [one for one in tuned.scored if one.arm == first]
+        return replace(
+            ran,
+            metric=metric,
+            dev=tuple(one.dev[metric] for one in own),
+            test=tuple(one.test[metric] for one in own if one.test),
+            baseline=tuple(one.dev[metric] for one in tuned.scored if one.arm != first),
+        )
+
+
+def points(metric: str, scores: Sequence[float]) -> list[float]:
+    """Return scores of 100; what is better the smaller it is stays as it is."""
+    factor = 100.0 if METRICS[metric].higher and metric not in _OF_100 else 1.0
+    return [factor * one for one in scores]
+
+
+def markdown(made: SuiteRun) -> str:
+    """Write what came out as a page."""
+    names, rows = made.rows()
+    lines = [
+        f"# {made.suite}: {made.base}, tune={made.tune}",
+        "",
+        f"| {' | '.join(names)} |",
+        f"|{'|'.join('---' for _ in names)}|",
+        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows),
+        "",
+        f"Scores are of 100; ± is the standard deviation over seeds. {AVERAGE}",
+    ]
+    lines += ["", *(f"- {note}" for note in made.notes)] if made.notes else []
+    return "\n".join(lines) + "\n"
+
+
+def _row(one: Ran, *, compared: bool, tested: bool) -> list[str]:
+    if one.error:
+        return [one.name, "", "left out", *[""] * (compared + tested), f"{one.seconds:,.0f}"]
+    cells = [one.name, one.metric.replace("_", " "), _mean(one.metric, one.dev)]
+    cells += [_mean(one.metric, one.baseline)] if compared else []
+    cells += [_mean(one.metric, one.test)] if tested else []
+    return [*cells, f"{one.seconds:,.0f}"]
+
+
+def _mean(metric: str, scores: Sequence[float]) -> str:
+    if not scores:
+        return ""
+    values = points(metric, scores)
+    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.1f}{spread}"
+
+
+def _plain(one: Ran) -> dict[str, Any]:
+    return {name: value for name, value in to_dict(one).items() if name != "kind"}
+
+
+def _places(entries: Sequence[Entry]) -> list[str]:
+    """Name a folder for each entry.
+
+    Raises:
+        ValueError: two would have the same.
+    """
+    names = [re.sub(r"[^\w.-]+", "-", one.name).strip("-.") for one in entries]
+    for name, entry in zip(names, entries, strict=True):
+        if not name or names.count(name) > 1:
+            raise ValueError(f"benchmark {entry.name!r} has no folder name of its own: {name!r}")
+    return names
+
+
+def _check_place(out: Path, suite: str, resume: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: is a file; a suite needs a folder")
+    there = out.is_dir() and any(not p.name.startswith(".") for p in out.iterdir())
+    if there and not (out / FACTS).is_file():
+        raise ValueError(f"{out}: holds files, but not a suite; name a new folder")
+    if there and not resume:
+        raise ValueError(f"{out}: holds a suite already; resume it, or name a new folder")
+    if there and (old := _read(out).get("suite")) != suite:
+        raise ValueError(f"{out}: is a run of the suite {old!r}, not of {suite!r}")
+
+
+def _read(folder: Path) -> Mapping[str, Any]:
+    path = folder / FACTS
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
+    if not isinstance(said, Mapping):
+        raise ValueError(f"{path}: must be a table, got {said!r:.40}")
+    return said
+
+
+def _earlier(folder: Path) -> list[Ran]:
+    """Return what an earlier process did."""
+    if not (folder / FACTS).is_file():
+        return []
+    return [from_dict(Ran, one, f"{folder / FACTS}") for one in _read(folder).get("entries", ())]
+
+
+def _is_finished(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / "unmask.json").read_text(encoding="utf-8"))["finished"])
+    except (ValueError, KeyError, TypeError):  # the run itself says what is wrong
+        return False
+
+
+def _say(terminal: TextIO | None, text: str) -> None:
+    if terminal is not None:
+        print(text, file=terminal, flush=True)

@@ -1,0 +1,167 @@
+"""A linear-chain conditional random field: scores of each word's labels -> of whole sequences.
+
+Lafferty et al. 2001, doi:10.5555/645530.655813; on an LSTM as in Lample et al. 2016,
+arXiv:1603.01360, section 2.2.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+EDGE = -1
+"""In place of a label: where a sequence begins or ends."""
+
+_BROKEN = 1e4
+"""What a transition that is impossible costs in decoding. Not infinitely much: where all sequences
+are impossible, the one that breaks fewest rules is found."""
+
+
+class CRF(nn.Module):
+    """A probability of each sequence of labels: a softmax over all, of summed scores.
+
+    The score of a sequence is the sum of its words' scores of their labels and of the transitions
+    between these, from the beginning and to the end (Lample et al. 2016, section 2.2). All begin at
+    zero, where labels are independent, and are learned.
+
+    Sequences stand in rows of at least one column, `lengths` long; what stands behind is not looked
+    at. All is computed in float32.
+
+    Args:
+        n_labels: labels of a word.
+        impossible: pairs of labels of which the second never follows the first; `EDGE` as the first
+            is where a sequence begins, as the second where it ends. Decoding avoids them; the
+            probabilities do not know of them, so that no labels are an infinite surprise (Lester et
+            al. 2020, arXiv:2010.04362).
+
+    Raises:
+        ValueError: a pair has a label that there is not.
+    """
+
+    def __init__(self, n_labels: int, impossible: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__()
+        for pair in impossible:
+            if not all(EDGE <= label < n_labels for label in pair):
+                raise ValueError(
+                    f"labels must be from {EDGE} (the edge) to {n_labels - 1}, got the impossible "
+                    f"pair {tuple(pair)}"
+                )
+        cost = torch.zeros(n_labels + 1, n_labels + 1)
+        for before, behind in impossible:
+            cost[before, behind] = _BROKEN  # the edge, -1, is the last row and column
+        self.register_buffer("cost", cost, persistent=False)
+        self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
+        """From the label of the row to that of the column."""
+        self.begin = nn.Parameter(torch.zeros(n_labels))
+        self.end = nn.Parameter(torch.zeros(n_labels))
+
+    def log_likelihood(
+        self,
+        scores: Float[Tensor, "b t labels"],
+        labels: Int[Tensor, "b t"],
+        lengths: Int[Tensor, "b"],
+    ) -> Float[Tensor, "b"]:
+        """Compute the log-probability of some labels, in nats; 0 for a sequence of no words."""
+        return self.score(scores, labels, lengths) - self.log_partition(scores, lengths)
+
+    def score(
+        self,
+        scores: Float[Tensor, "b t labels"],
+        labels: Int[Tensor, "b t"],
+        lengths: Int[Tensor, "b"],
+    ) -> Float[Tensor, "b"]:
+        """Add up the score of some labels (Lample et al. 2016, section 2.2)."""
+        real = _real(scores, lengths)
+        labels = labels.where(real, 0)
+        own = scores.float().gather(2, labels[..., None])[..., 0]  # [b t]
+        steps = self.transitions.float()[labels[:, :-1], labels[:, 1:]]  # [b t-1]
+        total = own.where(real, 0).sum(1) + steps.where(real[:, 1:], 0).sum(1)
+        last = labels.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+        ends = self.begin.float()[labels[:, 0]] + self.end.float()[last]
+        return total + ends.where(lengths > 0, 0)
+
+    def log_partition(
+        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b"]:
+        """Sum the scores of all sequences, as logarithms; 0 for a sequence of no words."""
+        total = (self._forward(scores, lengths)[:, -1] + self.end.float()).logsumexp(-1)
+        return total.where(lengths > 0, 0)
+
+    def log_marginals(
+        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b t labels"]:
+        """Compute the log-probability of each label of each word, whatever those of the others.
+
+        Rabiner 1989, doi:10.1109/5.18626, section III.B. Behind a sequence all labels are equally
+        likely.
+        """
+        before = self._forward(scores, lengths)
+        behind = self._backward(scores, lengths)
+        real = _real(scores, lengths)[..., None]
+        return (before + behind).where(real, 0).log_softmax(-1)
+
+    def draw(self) -> None:
+        """Begin at zero."""
+        for p in self.parameters():
+            nn.init.zeros_(p)
+
+    @torch.no_grad()
+    def decode(
+        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+    ) -> Int[Tensor, "b t"]:
+        """Find the likeliest possible labels (Viterbi 1967, doi:10.1109/TIT.1967.1054010).
+
+        Behind a sequence its last label is repeated.
+        """
+        scores, real = scores.float(), _real(scores, lengths)
+        begin, steps, end = self._possible()
+        n = scores.shape[-1]
+        stay = torch.arange(n, device=scores.device).expand(len(scores), n)
+        best = begin + scores[:, 0]  # [b labels]
+        pointers: list[Tensor] = []
+        for i in range(1, scores.shape[1]):
+            ways, pointer = (best[:, :, None] + steps).max(1)
+            on = real[:, i, None]
+            best = (ways + scores[:, i]).where(on, best)
+            pointers.append(pointer.where(on, stay))
+        path = [(best + end).argmax(-1)]
+        for pointer in reversed(pointers):
+            path.append(pointer.gather(1, path[-1][:, None])[:, 0])
+        return torch.stack(path[::-1], 1)
+
+    def _possible(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Make what is impossible dear: scores of beginnings, transitions and ends."""
+        cost = self.get_buffer("cost").float()
+        return (
+            self.begin.float() - cost[-1, :-1],
+            self.transitions.float() - cost[:-1, :-1],
+            self.end.float() - cost[:-1, -1],
+        )
+
+    def _forward(
+        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b t labels"]:
+        """Sum, for each word and label, over all labels of the words before it."""
+        scores, real, steps = scores.float(), _real(scores, lengths), self.transitions.float()
+        sums = [self.begin.float() + scores[:, 0]]
+        for i in range(1, scores.shape[1]):
+            ways = (sums[-1][:, :, None] + steps).logsumexp(1) + scores[:, i]
+            sums.append(ways.where(real[:, i, None], sums[-1]))
+        return torch.stack(sums, 1)
+
+    def _backward(
+        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b t labels"]:
+        """Sum, for each word and label, over all labels of the words behind it."""
+        scores, real, steps = scores.float(), _real(scores, lengths), self.transitions.float()
+        end = self.end.float().expand(scores[:, 0].shape)
+        sums = [end]
+        for i in range(scores.shape[1] - 1, 0, -1):
+            ways = ((sums[-1] + scores[:, i])[:, None] + steps).logsumexp(2)
+            sums.append(ways.where(real[:, i, None], end))
+        return torch.stack(sums[::-1], 1)
+
+
+def _real(scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]) -> Bool[Tensor, "b t"]:
+    return torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]

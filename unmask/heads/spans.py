@@ -1,0 +1,79 @@
+"""Hidden states -> where an answer starts and ends among the tokens of a text."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE, Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+
+START, END = 1, 2
+"""Bits of a token's label: the answer starts here, it ends here. 0: neither; IGNORE: it cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """The head that marks a part of a text: the answer to a question."""
+
+    term: str = "span"
+
+    def build(self, architecture: Architecture, table: nn.Embedding) -> "SpansHead":
+        """Build the head of a stack."""
+        return SpansHead(self, architecture)
+
+
+class SpansHead(nn.Module):
+    """Scores of each token as the start and as the end, and the mean of their cross-entropies.
+
+    A softmax over the tokens of a text finds each (Devlin et al. 2019, section 4.2); there is no
+    dropout before the scores (released code). Tokens labelled IGNORE, which no answer may start or
+    end at, have no part in it.
+    """
+
+    def __init__(self, spec: Spans, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.out = nn.Linear(a.d_model, 2)
+
+    def scores(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t 2"]:
+        """Score each token as the start and as the end."""
+        return self.out(hidden)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the texts whose answer is known."""
+        return {} if batch.labels is None else {self.spec.term: int(_asked(batch.labels).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
+    ) -> Prediction:
+        """Ask where the answer of each text is."""
+        said = self.scores(hidden, batch).float()
+        kept = {self.spec.term: said} if scores else {}
+        if batch.labels is None:
+            return Prediction(kept)
+        labels = batch.labels
+        asked = _asked(labels)
+        # Not minus infinity: of a text where nothing may be marked it would make no number.
+        masked = said.masked_fill((labels == IGNORE)[..., None], torch.finfo(said.dtype).min)
+        totals: list[Tensor] = []
+        right = asked
+        for i, bit in enumerate((START, END)):
+            place = torch.where(asked, _marked(labels, bit).int().argmax(1), IGNORE)  # [b]
+            totals.append(
+                F.cross_entropy(masked[..., i], place, reduction="sum", ignore_index=IGNORE)
+            )
+            right = right & (masked[..., i].argmax(1) == place)
+        term = Term((totals[0] + totals[1]) / 2, int(asked.sum()), right.sum())
+        return Prediction(kept, {self.spec.term: term})
+
+
+def _marked(labels: Int[Tensor, "b t"], bit: int) -> Bool[Tensor, "b t"]:
+    return (labels >= 0) & (labels & bit != 0)
+
+
+def _asked(labels: Int[Tensor, "b t"]) -> Bool[Tensor, "b"]:
+    return _marked(labels, START).any(1)

@@ -1,0 +1,97 @@
+"""How far probabilities can be trusted, drawn: a reliability diagram and its figures."""
+
+from collections.abc import Sequence
+
+from unmask.serving.markup import EMPTY, Html, table, tag
+from unmask.serving.record import Bin, Calibration
+from unmask.serving.words import percent, plain
+
+
+def draw_calibration(found: Calibration | None) -> Html:
+    """Draw confidence against accuracy (Guo et al. 2017, arXiv:1706.04599, figure 1)."""
+    bins = () if found is None else tuple(one for one in found.bins if one.count)
+    if found is None or not bins:
+        return EMPTY
+    total = sum(one.count for one in bins)
+    sure = sum(one.confidence * one.count for one in bins) / total
+    right = sum(one.accuracy * one.count for one in bins) / total
+    figures = (
+        ("Calibration error", percent(found.ece)),
+        ("Brier score", plain(found.brier)),
+        ("Mean confidence", percent(sure)),
+        ("Right", percent(right)),
+    )
+    numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
+    remark = (
+        "Of answers given with some confidence, that share should be right: the dashed line. Blue "
+        "is what is right; orange is how far confidence is from it. Below: how many answers have "
+        "which confidence. The calibration error is the mean distance over answers; the Brier "
+        "score, from 0 to 2, is the squared error of all probabilities."
+    )
+    return tag(
+        "figure",
+        tag("figcaption", f"How far probabilities can be trusted, on {total:,} dev rows"),
+        _chart(bins, f"confidence {percent(sure)} on average, {percent(right)} right"),
+        tag("div", tag("dl", *numbers), tag("p", remark, class_="remark")),
+        _numbers(bins),
+        class_="reliability",
+    )
+
+
+def _chart(bins: Sequence[Bin], says: str) -> Html:
+    drawn: list[Html] = []
+    for one in bins:
+        place = f"left:{one.low:.2%};width:{one.high - one.low:.2%}"
+        low, high = sorted((one.accuracy, one.confidence))
+        drawn.append(tag("i", style=f"{place};height:{one.accuracy:.2%}"))
+        drawn.append(tag("u", style=f"{place};bottom:{low:.2%};height:{high - low:.2%}"))
+    line = tag(
+        "svg", tag("path", d="M0 100L100 0"), viewBox="0 0 100 100", preserveAspectRatio="none",
+        aria_hidden="true",
+    )  # fmt: skip
+    ticks = [
+        tag("span", percent(share), style=f"bottom:{share:.0%}", aria_hidden="true")
+        for share in (0.0, 0.5, 1.0)
+    ]
+    most = max(one.count for one in bins)
+    counts = [
+        tag(
+            "i",
+            style=f"left:{one.low:.2%};width:{one.high - one.low:.2%};"
+            f"height:{one.count / most:.2%}",
+        )
+        for one in bins
+    ]
+    below = [tag("span", text, style=f"left:{at:.0%}") for text, at in _BELOW]
+    return tag(
+        "div",
+        tag(
+            "div",
+            *drawn,
+            line,
+            *ticks,
+            class_="square",
+            role="img",
+            aria_label=f"Reliability diagram: {says}",
+        ),  # fmt: skip
+        tag("div", *counts, class_="counts", aria_hidden="true"),
+        tag("div", *below, class_="scale", aria_hidden="true"),
+        class_="chart",
+    )
+
+
+_BELOW = (("0", 0.0), ("confidence", 0.5), ("100 %", 1.0))
+
+
+def _numbers(bins: Sequence[Bin]) -> Html:
+    rows = [
+        [
+            f"{percent(one.low)} to {percent(one.high)}",
+            f"{one.count:,}",
+            percent(one.confidence),
+            percent(one.accuracy),
+        ]
+        for one in bins
+    ]
+    shown = table(["confidence", "answers", "its mean", "right"], rows, "Calibration", titled=False)
+    return tag("details", tag("summary", "The numbers"), shown)
