@@ -104,7 +104,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     tuned = finetune(
         base_of(job["base"]), task=bench.kind, train=train, dev=dev, text=bench.text,
         label=bench.label, metric=bench.metric, tune=job["method"], epochs=float(job["epochs"]),
-        rate=job.get("rate"), length=128, seed=job["seed"], terminal=None,
+        rate=job.get("asked_rate"), length=128, seed=job["seed"], terminal=None,
         initialize=job.get("initialize", "pretrained"),
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,7 +120,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
 
 def key(job: dict[str, Any]) -> tuple[Any, ...]:
     """Return what a run is known by."""
-    names = ("base", "task", "method", "seed", "rows", "epochs", "initialize")
+    names = ("base", "task", "method", "seed", "rows", "epochs", "initialize", "asked_rate")
     return tuple(job.get(name) for name in names)
 
 
@@ -184,7 +184,7 @@ def main() -> None:
     jobs: list[dict[str, Any]] = [
         {"base": base, "task": task, "method": method, "seed": seed, "rows": options.rows,
          "epochs": options.epochs, "folder": str(options.out)}
-        | ({"rate": options.rate} if options.rate else {})
+        | ({"asked_rate": options.rate} if options.rate else {})
         | ({"initialize": "random"} if options.random else {})
         for base in options.bases
         for seed in range(options.seeds)

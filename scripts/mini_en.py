@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 
 from unmask.checkpoints.huggingface import Opened
-from unmask.model.attention import Attention
 from unmask.published.catalogue import published
 from unmask.serving.folders import save_model
 from unmask.serving.pretrain import card_recipe, changed, network
@@ -74,16 +73,18 @@ def write_begin(recipe_file: str, tokenizer_folder: Path, out: Path) -> None:
     card = changed(published(recipe.model), recipe)
     tokenizer = Tokenizer.load(tokenizer_folder)
     model = network(card, recipe, tokenizer)
-    turns = look_around(model.backbone.position.table.weight.data)
-    for layer in model.backbone.layers[:LAYERS]:
-        look_beside(layer.attention, turns)
+    weights, width = model.weights(), model.stack.d_head
+    turns = look_around(weights["backbone.position.table.weight"].data, width)
+    for i in range(LAYERS):
+        q, k = (weights[f"backbone.layers.{i}.attention.{name}.weight"].data for name in "qk")
+        look_beside(q, k, turns)
     card = replace(card, architecture=model.architecture)
     save_model(
         Opened(card=card, model=model, tokenizer=tokenizer, labels=(), missing=(), extra=()), out
     )
 
 
-def look_around(table: torch.Tensor, width: int = 64) -> torch.Tensor:
+def look_around(table: torch.Tensor, width: int) -> torch.Tensor:
     """Make the first `width` numbers of each position sinusoids; return radians a place of each."""
     share = torch.arange(width // 2) / (width // 2 - 1)
     turns = FASTEST * SLOWEST**share
@@ -93,20 +94,20 @@ def look_around(table: torch.Tensor, width: int = 64) -> torch.Tensor:
     return turns
 
 
-def look_beside(attention: Attention, turns: torch.Tensor) -> None:
+def look_beside(q: torch.Tensor, k: torch.Tensor, turns: torch.Tensor) -> None:
     """Let head 0 begin by looking at the place before, head 1 at the one after.
 
     Their keys are the sinusoids, their queries the sinusoids turned by one place.
     """
+    width = 2 * len(turns)
     for head, step in enumerate((-1, 1)):
-        rows = slice(head * attention.d_head, (head + 1) * attention.d_head)
-        for weight in (attention.q.weight.data, attention.k.weight.data):
-            weight[rows] = 0
-        own = attention.q.weight.data[rows]
+        queries, keys = (weight[head * width : (head + 1) * width] for weight in (q, k))
+        queries[:], keys[:] = 0, 0
         for i, turn in enumerate(turns.tolist()):
             cos, sin = math.cos(turn * step), math.sin(turn * step)
-            own[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[cos, sin], [-sin, cos]])
-        attention.k.weight.data[rows, : attention.d_head] = torch.eye(attention.d_head)
+            pair = slice(2 * i, 2 * i + 2)
+            queries[pair, pair] = torch.tensor([[cos, sin], [-sin, cos]])
+        keys[:, :width] = torch.eye(width)
 
 
 def main() -> None:

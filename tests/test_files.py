@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unmask import files
-from unmask.files import sha256, sweep, whole, write_whole
+from unmask.files import move_into, sha256, sweep, whole, write_whole
 
 
 class Killed(BaseException):
@@ -212,3 +212,26 @@ def test_the_hash_is_that_of_the_content(tmp_path: Path) -> None:
     data = bytes(range(256)) * 5000
     (tmp_path / "a").write_bytes(data)
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_files_move_into_a_folder_that_holds_more_the_last_one_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, folder = tmp_path / "beside", tmp_path / "run"
+    beside.mkdir()
+    folder.mkdir()
+    (folder / "log").write_text("log")
+    for name in ("a", "config", "z"):
+        (beside / name).write_text(name)
+    moved: list[str] = []
+    replace_file = os.replace
+
+    def note(source: Path, target: Path) -> None:
+        moved.append(target.name)
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "replace", note)
+    move_into(beside, folder, last="config")
+    assert moved == ["a", "z", "config"]
+    assert {p.name: p.read_text() for p in folder.iterdir()} == {n: n for n in (*moved, "log")}
+    assert not beside.exists()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.serving.prepare import prepare
     from unmask.serving.pretrain import pretrain
     from unmask.serving.report import write_report
+    from unmask.serving.several import Several
     from unmask.training.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "Decoding",
     "Pipeline",
     "Recipe",
+    "Several",
     "describe",
     "finetune",
     "finetune_suite",
@@ -41,6 +43,7 @@ _HOME = {
     "Decoding": "unmask.generation.decode",
     "Pipeline": "unmask.serving.pipeline",
     "Recipe": "unmask.training.recipe",
+    "Several": "unmask.serving.several",
     "describe": "unmask.serving.describe",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",

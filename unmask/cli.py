@@ -568,7 +568,7 @@ def finetune(
         str | None,
         _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
     ] = None,
-    option: Annotated[
+    options: Annotated[
         list[str] | None,
         _option("--option", metavar="KEY=VALUE", help="What else the task lets one choose."),
     ] = None,
@@ -606,6 +606,14 @@ def finetune(
     weight_decay: Annotated[
         float, _option("--weight-decay", metavar="R", help="Of matrices, a step at rate 1.")
     ] = 0.01,
+    class_weights: Annotated[
+        Literal["balanced"] | None,
+        _option("--class-weights", help="Rare labels count more while they are learned."),
+    ] = None,
+    auxiliary: Annotated[
+        float,
+        _option("--auxiliary", metavar="R", help="Weight of a decoder's language-model loss."),
+    ] = 0.0,
     dropout: Annotated[
         float | None, _option("--dropout", metavar="R", help="In place of the model's.")
     ] = None,
@@ -665,6 +673,8 @@ def finetune(
         "length": length,
         "warmup": warmup,
         "weight_decay": weight_decay,
+        "class_weights": class_weights,
+        "auxiliary": auxiliary,
         "dropout": dropout,
         "evaluate_every": evaluate_every,
         "patience": patience,
@@ -688,7 +698,7 @@ def finetune(
         "choices": choices,
         "labels": labels,
         "columns": columns,
-        "option": option,
+        "option": options,
         "metric": metric,
         "name": name,
     }
@@ -711,7 +721,7 @@ def finetune(
             choices=choices or (),
             labels=labels.split(",") if labels else (),
             columns=columns.split(",") if columns else (),
-            options=_options(option or ()),
+            options=_options(options or ()),
             metric=metric,
             name=name,
             **shared,

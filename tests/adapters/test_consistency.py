@@ -8,15 +8,17 @@ import torch
 from adapted import FAMILIES, batch, model, same, state, stir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.adapters.attach import attach, freeze
 from unmask.adapters.bottleneck import AdaMix
 from unmask.adapters.consistency import Consistent, difference
-from unmask.batch import IGNORE
-from unmask.heads.labels import TokenLabels
+from unmask.batch import IGNORE, Batch
+from unmask.heads.labels import AnyOf, Choice, LabelLoss, Labels, OneOf, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
+from unmask.heads.prediction import Term
 from unmask.model.parts import Dropout
 from unmask.training import loop
 
@@ -26,6 +28,13 @@ over_families = pytest.mark.parametrize("family", FAMILIES)
 def mixed(m: Model) -> Model:
     stir(attach(m, AdaMix(width=5, experts=3)))
     return m.train()
+
+
+def both_ways(p: Tensor, q: Tensor) -> Tensor:
+    """The mean of the two divergences of logarithms of shares, summed over rows."""
+    there = F.kl_div(q, p, reduction="sum", log_target=True)
+    back = F.kl_div(p, q, reduction="sum", log_target=True)
+    return (there + back) / 2
 
 
 @over_families
@@ -43,11 +52,8 @@ def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> 
         assert terms[name].count == term.count
         assert terms[name].right == term.right
     p, q = (x.scores["label"].log_softmax(-1) for x in (first, second))
-    divergences = F.kl_div(p, q, reduction="sum", log_target=True) + F.kl_div(
-        q, p, reduction="sum", log_target=True
-    )
     term = terms["label_consistency"]
-    torch.testing.assert_close(term.total, divergences / 2)
+    torch.testing.assert_close(term.total, both_ways(p, q))
     assert term.weight == 0.5
     assert term.count == len(b.inputs)
 
@@ -93,11 +99,8 @@ def test_tokens_without_a_label_are_not_compared() -> None:
     first, second = (m(b, scores=True).scores["token_label"] for _ in range(2))
     torch.manual_seed(4)
     term = Consistent(m)(b).terms["token_label_consistency"]
-    expected = sum(
-        difference(first[i, j], second[i, j])
-        for i, j in (labels != IGNORE).nonzero().tolist()
-    )  # fmt: skip
-    torch.testing.assert_close(term.total, expected)
+    first, second = (x[labels != IGNORE].log_softmax(-1) for x in (first, second))
+    torch.testing.assert_close(term.total, both_ways(first, second))
     assert term.count == int((labels != IGNORE).sum())
 
 
@@ -112,14 +115,58 @@ def test_scores_over_the_vocabulary_are_not_compared() -> None:
     assert torch.equal(terms["next_token"].total, once)
 
 
+def readings(loss: LabelLoss, b: Batch, n_labels: int) -> tuple[Tensor, Tensor, Term]:
+    """Return two readings' scores, and the term of their difference."""
+    heads = {"label": Labels(n_labels=n_labels, loss=loss)}
+    m = mixed(Model(adapted.BERT, heads).initialize(1))
+    torch.manual_seed(4)
+    first, second = (m(b, scores=True).scores["label"] for _ in range(2))
+    torch.manual_seed(4)
+    both = Consistent(m)
+    terms = both(b).terms
+    assert both.count(b) == {name: term.count for name, term in terms.items()}
+    return first, second, terms["label_consistency"]
+
+
+def test_labels_that_hold_or_not_are_compared_one_by_one() -> None:
+    labels = torch.tensor([[1, 0], [IGNORE, 1], [IGNORE, IGNORE], [0, 0]])
+    b = replace(batch("bert"), labels=labels.float())
+    first, second, term = readings(AnyOf(), b, 2)
+    shares = [torch.stack((x, -x), -1)[labels != IGNORE] for x in (first, second)]
+    torch.testing.assert_close(term.total, both_ways(*(F.logsigmoid(x) for x in shares)))
+    assert term.count == 5
+
+
+def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
+    b = replace(
+        batch("bert", (7, 4, 7, 5, 3)),
+        labels=torch.tensor([0, 1, 1, 0, 0]),
+        group=torch.tensor([0, 1, 0, 1, 2]),  # of the last group nothing is known
+    )
+    first, second, term = readings(Choice(), b, 1)
+    expected = sum(
+        both_ways(*(x[rows, 0].log_softmax(0) for x in (first, second)))
+        for rows in ([0, 2], [1, 3])
+    )  # fmt: skip
+    torch.testing.assert_close(term.total, expected)
+    assert term.count == 2
+
+
 @settings(max_examples=50, deadline=None)
-@given(n=st.integers(1, 6), seed=st.integers(0, 99))
-def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed) -> None:
+@given(
+    n=st.integers(1, 6),
+    seed=st.integers(0, 99),
+    loss=st.sampled_from([OneOf(), AnyOf(), Choice()]),
+)
+def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, loss) -> None:
     dice = torch.Generator().manual_seed(seed)
-    a, b = 3 * torch.randn(2, 4, n, generator=dice)
-    torch.testing.assert_close(difference(a, b), difference(b, a))
-    assert (difference(a, b) > 0).all()
-    assert not difference(a, a).any()
+    a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, Choice) else n, generator=dice)
+    labels = torch.ones(a.shape if isinstance(loss, AnyOf) else 4, dtype=torch.int64)
+    group = torch.tensor([0, 1, 0, 1])
+    asked = Batch(inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, group=group)
+    torch.testing.assert_close(difference(loss, a, b, asked), difference(loss, b, a, asked))
+    assert difference(loss, a, b, asked) > 0
+    assert not difference(loss, a, a, asked).any()
 
 
 @over_families

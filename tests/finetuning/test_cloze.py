@@ -19,6 +19,7 @@ from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tune import finetune
 from unmask.hiding.collate import pad
+from unmask.serving.pipeline import Pipeline
 
 WORDS = {"no": "2", "yes": "8"}
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
@@ -173,6 +174,7 @@ def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
     opened = open_folder(toy.pretrained("bert", tmp_path))
     task = cloze(opened.card, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
     (answer,) = predict(opened, ["the cat"], task=task)
+    assert Pipeline(opened).predict("the cat", task=task) == [answer]
     known = toy.tokenizer("bert")
     ids = known.encode("the cat is [MASK] .", special=True).ids.tolist()
     from unmask.generation.reading import padded

@@ -34,6 +34,25 @@ def test_mistakes_are_listed_surest_first() -> None:
     assert found[0]["probability"] == pytest.approx(0.9)
 
 
+def test_probabilities_are_compared_with_what_is_right() -> None:
+    found = results.trust(CLASSIFY, ITEMS, SAID)
+    assert found is not None
+    # Said "b" at 0.9 (wrong) and 0.8, "a" at 0.6 (wrong) and 0.9: each alone in its bin but 0.9.
+    assert found["ece"] == pytest.approx((abs(1.8 - 1) + 0.2 + 0.6) / 4)
+    assert found["brier"] == pytest.approx(2 * (0.9**2 + 0.2**2 + 0.6**2 + 0.1**2) / 4)
+    assert sum(one["count"] for one in found["bins"]) == 4
+    unscaled = [rows + 3.0 for rows in SAID]  # scores that are no logarithms of shares
+    assert results.trust(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
+    number = Task(does="regress", columns=COLUMNS, metric="pearson")
+    assert results.trust(number, ITEMS, SAID) is None
+
+
+def test_mistakes_have_the_probability_of_the_truth() -> None:
+    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    found = results.mistakes(asked, ITEMS, SAID)
+    assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
+
+
 def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
     task = Task(does="regress", columns=COLUMNS, metric="pearson")
     asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))

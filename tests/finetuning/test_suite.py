@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
+from unmask import cli
 from unmask.finetuning import suite as module
 from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
 from unmask.finetuning.tune import Tuned, run
@@ -152,6 +153,27 @@ def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
         with pytest.raises(ValueError, match=f"has no folder name of its own: '{name}'"):
             quick(home, tmp_path / "run", "odd.toml")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_prints_a_table_or_plain_data_and_writes_reports(
+    home, tmp_path, capsys
+) -> None:
+    words = ["finetune", str(home / "base"), "--tasks", str(home / "more.toml"), "--data"]
+    words += [str(home), "--rows", "24", "--epochs", "1", "--batch", "8", "--device", "cpu"]
+    words += ["--out", str(tmp_path / "run"), "--quiet"]
+    assert cli.run(words) == 0
+    said = capsys.readouterr().out
+    assert "Good or bad" in said
+    assert "average of 2" in said
+    assert "left out" in said
+    assert "Absent is left out: there is no absent.tsv" in said
+    assert (tmp_path / "run/How-good/report.html").is_file()
+    assert not (tmp_path / "run/Broken").exists()
+    assert cli.run([*words, "--resume", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [one["metric"] for one in facts["entries"]] == ["accuracy", "pearson", ""]
+    assert cli.run(words) == 2
+    assert "holds a suite already" in capsys.readouterr().err
 
 
 def ran(name: str, metric: str, *dev: float, **more) -> Ran:

@@ -15,7 +15,6 @@ from unmask.serving.folders import (
     environment,
     is_card,
     model_card,
-    put_in_place,
     read_facts,
     save_model,
     write_facts,
@@ -91,27 +90,6 @@ def test_the_model_card_says_how_to_open_it(
     assert "- trained on: 3 tokens" in said
     assert ("labels: a, b, c" in said) == bool(heads)
     assert said.startswith("---\n")
-
-
-def test_the_configuration_comes_last(tmp_path: Path, monkeypatch) -> None:
-    beside, folder = tmp_path / "beside", tmp_path / "folder"
-    beside.mkdir()
-    folder.mkdir()
-    for name in ("config.json", "model.safetensors", "a.txt", "z.txt"):
-        (beside / name).write_text(name)
-    (folder / "a.txt").write_text("old")
-    moved = []
-    replace_file = os.replace
-
-    def note(source, target):
-        moved.append(Path(target).name)
-        replace_file(source, target)
-
-    monkeypatch.setattr(os, "replace", note)
-    put_in_place(beside, folder)
-    assert moved[-1] == "config.json"
-    assert {p.name: p.read_text() for p in folder.iterdir()} == {name: name for name in moved}
-    assert len(moved) == 4
 
 
 def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:

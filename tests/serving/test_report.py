@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.serving.markup import VOID, Html, escape, tag
-from unmask.serving.record import read_record
+from unmask.serving.record import Bin, Calibration, Trial, read_record
 from unmask.serving.report import (
     Arm,
     Comparison,
@@ -485,6 +485,73 @@ def test_many_labels_give_their_commonest_confusions(tmp_path):
     words = Page(write_report(tmp_path)).words
     assert "The commonest confusions of 20 labels" in words
     assert "label-3 label-19 19 label-3 label-18 18" in words
+
+
+def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer(tmp_path):
+    labels = tuple(f"label-{i}" for i in range(50))
+    counts = tuple(tuple(9 * (i == j) + (i == 3) * (j == 5) for j in range(50)) for i in range(50))
+    confusion = Confusion(labels, counts)
+    arms = (Arm("a", (0.5,)),)
+    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, confusion=confusion))
+    page = Page(write_report(tmp_path))
+    titles = [a["title"] for a in page.attributes if "title" in a]
+    assert "label-3 → label-3: 9" in titles
+    assert "label-3 → label-5: 1" in titles
+    assert len(titles) == 51
+    assert page.tags.count("td") >= 2500
+    assert len(page.source) < 400_000
+
+
+def test_calibration_is_drawn_and_can_be_read(tmp_path):
+    bins = (
+        Bin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
+        Bin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
+        Bin(low=0.75, high=1.0, confidence=0.9, accuracy=0.95, count=60),
+    )
+    found = Calibration(ece=0.0625, brier=0.2, bins=bins)
+    arms = (Arm("a", (0.8,)),)
+    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=found))
+    page = Page(write_report(tmp_path))
+    assert "How far probabilities can be trusted, on 80 dev rows" in page.words
+    assert "Calibration error 6.2 %" in page.words
+    assert "50.0 % to 75.0 % 20 60.0 % 50.0 %" in page.words
+    spoken = "Reliability diagram: confidence 82.5 % on average, 83.8 % right"
+    labels = [" ".join((a.get("aria-label") or "").split()) for a in page.attributes]
+    assert spoken in labels
+    assert "height:95.00%" in page.source
+    empty = Calibration(ece=0.0, brier=0.0, bins=bins[:1])
+    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=empty))
+    assert "probabilities" not in Page(write_report(tmp_path)).words
+
+
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", 3), ("mean_squared_error", 1)])
+def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
+    scores = (0.5, None, 0.75)
+    trials = tuple(
+        Trial(number=n, rate=1e-3 / n, batch=8 * n, score=score, seconds=70.0)
+        for n, score in enumerate(scores, 1)
+    )
+    arms = (Arm("a", (0.8,)),)
+    save_results(tmp_path, Comparison(task="t", metric=metric, arms=arms, search=trials))
+    words = Page(write_report(tmp_path)).words
+    assert "What was tried first" in words
+    assert "5.00e-04 16 diverged 1 min 10 s" in words
+    assert words.count("← best") == 1
+    assert f"{best} ← best" in words
+
+
+def test_what_was_tuned_is_said(tmp_path):
+    facts = FACTS | {"kind": "finetune", "best": {"tuned": 1_234_567}}
+    facts["recipe"] = {"kind": "Tuning", "tune": {"kind": "LoRA", "rank": 4}}
+    (tmp_path / "unmask.json").write_text(json.dumps(facts))
+    assert "Tuned 1.23 million numbers, by LoRA(rank=4)" in Page(write_report(tmp_path)).words
+
+
+def test_mistakes_have_the_probability_of_what_was_said_and_of_the_truth(tmp_path):
+    wrong = Mistake(text="x", truth="a", predicted="b", probability=0.75, truth_probability=0.125)
+    arms = (Arm("a", (0.8,)),)
+    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, errors=(wrong,)))
+    assert "x a b 75.0 % 12.5 %" in Page(write_report(tmp_path)).words
 
 
 def test_seeds_without_a_number_are_left_out_of_the_mean(tmp_path):

@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch
-from unmask.heads.labels import LabelsHead, TokenLabelsHead
+from unmask.heads.labels import (
+    RIGHT,
+    AnyOf,
+    Choice,
+    LabelLoss,
+    LabelsHead,
+    TokenLabelsHead,
+    among_rows,
+)
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
 
@@ -23,8 +32,8 @@ class Consistent:
     far their scores differ. Heads that name tokens have none: their scores are never all held at
     once. A batch that asks no head of labels, or is not for training, is read once.
 
-    Deviates: Wang et al. 2022, arXiv:2205.12410, equation 3, has the loss of one of the two
-    readings; the mean of both uses both.
+    Deviates: Wang et al. 2022, arXiv:2205.12410, section 3.2, has the loss of one of the two
+    readings beside their difference; the mean of both learns from both.
     """
 
     model: Model
@@ -39,29 +48,25 @@ class Consistent:
 
     def __call__(self, batch: Batch) -> Prediction:
         """Read a batch, and again if that is compared."""
-        if not (names := self._compared(self.model.count(batch))):
+        if not (compared := self._compared(self.model.count(batch))):
             return self.model(batch)
         first, second = self._read(batch), self._read(batch)
         terms = {
             name: replace(term, total=(term.total + second.terms[name].total) / 2)
             for name, term in first.terms.items()
         }
-        assert batch.labels is not None
-        asked = batch.labels != IGNORE
-        for name in names:
-            apart = difference(first.scores[name], second.scores[name])
-            terms[f"{name}{SUFFIX}"] = Term(
-                (apart * asked).sum(), terms[name].count, weight=self.weight
-            )
+        for name, loss in compared.items():
+            apart = difference(loss, first.scores[name], second.scores[name], batch)
+            terms[f"{name}{SUFFIX}"] = Term(apart, terms[name].count, weight=self.weight)
         return Prediction(terms=terms)
 
-    def _compared(self, counts: dict[str, int]) -> list[str]:
-        """Name the terms whose scores are compared."""
+    def _compared(self, counts: dict[str, int]) -> dict[str, LabelLoss]:
+        """Say what the terms are about whose scores are compared."""
         if not self.model.training:
-            return []
+            return {}
         heads = self.model.heads.values()
-        labels = [head for head in heads if isinstance(head, LabelsHead | TokenLabelsHead)]
-        return [head.spec.term for head in labels if head.spec.term in counts]
+        specs = [head.spec for head in heads if isinstance(head, LabelsHead | TokenLabelsHead)]
+        return {spec.term: spec.loss for spec in specs if spec.term in counts}
 
     def _read(self, batch: Batch) -> Prediction:
         hidden = self.model.hidden(batch)
@@ -75,13 +80,28 @@ class Consistent:
         return Prediction(said, terms)
 
 
-def difference(a: Float[Tensor, "*b labels"], b: Float[Tensor, "*b labels"]) -> Float[Tensor, "*b"]:
-    """Say how far two scores of labels differ.
+def difference(
+    loss: LabelLoss, a: Float[Tensor, "*b labels"], b: Float[Tensor, "*b labels"], batch: Batch
+) -> Float[Tensor, ""]:
+    """Sum over the places asked how far two scores of labels differ.
 
-    The mean of the two Kullback-Leibler divergences (Wang et al. 2022, section 3.2); of a single
+    The mean of the two Kullback-Leibler divergences (Wang et al. 2022, section 3.2) of what the
+    scores say: shares of labels, whether a label holds, shares of a group's rows. Of a single
     number, the squared difference.
     """
-    if a.shape[-1] == 1:
-        return (a - b).square().squeeze(-1)
-    p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
-    return ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    labels = batch.labels
+    assert labels is not None
+    if isinstance(loss, Choice):
+        assert batch.group is not None
+        known = torch.zeros_like(labels).scatter_add(0, batch.group, (labels == RIGHT).long())
+        p, q = (among_rows(said[:, 0], batch.group)[0] for said in (a, b))
+        return ((p.exp() - q.exp()) * (p - q) * known[batch.group]).sum() / 2
+    if isinstance(loss, AnyOf):
+        # log p - log(1 - p) is the score itself
+        apart = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
+    elif a.shape[-1] == 1:
+        apart = (a - b).square().squeeze(-1)
+    else:
+        p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
+        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    return (apart * (labels != IGNORE)).sum()

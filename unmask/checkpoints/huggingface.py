@@ -31,7 +31,7 @@ HUB = "hf:"
 SEVERAL_LABELS = "multi_label_classification"
 """The `problem_type` of a model whose labels may hold together."""
 OWN = "unmask"
-"""What is ours in config.json: heads that no class of transformers has. Their tensors have our names."""
+"""Where config.json says heads that no class of transformers has; their tensors have our names."""
 WANTED_FILES = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
 
 

@@ -179,24 +179,24 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
 def _same_labels(opened: Opened, head: str, wanted: HeadSpec, task: Task) -> bool:
     """Say whether a head was trained for just these labels, a number, or answers in a text."""
     spec = opened.model.specs.get(head)
-    if f"heads.{head}.out.weight" in opened.missing:
-        return False
-    if type(spec) is not type(wanted):
+    if f"heads.{head}.out.weight" in opened.missing or type(spec) is not type(wanted):
         return False
     if not isinstance(spec, Labels | TokenLabels | RecurrentTags):
         return isinstance(spec, Spans)
-    if isinstance(wanted, RecurrentTags) and not _same_network(spec, wanted):
-        return False
     if not task.labels:
         return spec.n_labels == 1
-    if isinstance(wanted, Labels) and not isinstance(wanted.loss, type(spec.loss)):
+    if not _same_network(spec, wanted):
         return False
     return spec.n_labels == len(opened.labels) and sorted(opened.labels) == sorted(task.labels)
 
 
-def _same_network(a: HeadSpec, b: RecurrentTags) -> bool:
-    """Compare all but which labels may follow each other, which is known by their order."""
-    return isinstance(a, RecurrentTags) and replace(a, impossible=b.impossible) == b
+def _same_network(a: HeadSpec, b: HeadSpec) -> bool:
+    """Compare heads of one kind but for what depends on the labels and their order."""
+    if isinstance(a, Labels) and isinstance(b, Labels):
+        return isinstance(b.loss, type(a.loss))
+    if isinstance(a, RecurrentTags) and isinstance(b, RecurrentTags):
+        return replace(a, n_labels=b.n_labels, impossible=b.impossible) == b
+    return True
 
 
 def _pooler(weights: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:

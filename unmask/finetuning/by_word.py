@@ -18,10 +18,22 @@ from unmask.finetuning.ask import (
     label_loss,
     places,
 )
+from unmask.finetuning.spans import Scheme, repair
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
+from unmask.heads.recurrent import PATH
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """What a model says of the words of a sentence, or of a part of it."""
+
+    logs: Float[np.ndarray, "n labels"]
+    """The log-probability of each label of each word, whatever those of the others."""
+    best: Int[np.ndarray, "n"]
+    """The label of each word: the likeliest, or of a head that knows of sequences, of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +49,8 @@ class ByWord:
     task: Task
     tokenizer: Tokenizer
     around: Around
+    scheme: Scheme | None = None
+    """In which labels mark entities, and so are repaired; None: they are said as they are."""
 
     @property
     def special(self) -> Special:
@@ -97,31 +111,46 @@ class ByWord:
         label[last if self.around.causal else last - sizes + 1] = answers
         return replace(example, label=label)
 
-    def scores(
-        self, model: Model, batch: Batch, questions: Sequence[Question]
-    ) -> list[Float[np.ndarray, "_ labels"]]:
+    def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> list[Tagged]:
         """Run the head, and keep what it says where a word is asked."""
-        said = model(replace(batch, labels=None), scores=True).scores[TOKEN_LABEL]
-        logs = said.float().log_softmax(-1).cpu().numpy()
-        kept: list[Float[np.ndarray, "_ labels"]] = []
-        for row, question in zip(logs, questions, strict=True):
+        # The labels stay in the batch: a head that reads words sees by them where these are.
+        said = model(batch, scores=True).scores
+        logs = said[TOKEN_LABEL].float().log_softmax(-1)
+        best = said.get(f"{TOKEN_LABEL}{PATH}", logs.argmax(-1)).cpu().numpy()
+        kept: list[Tagged] = []
+        for row, path, question in zip(logs.cpu().numpy(), best, questions, strict=True):
             asked = cast("np.ndarray", question.example.label) != IGNORE
-            kept.append(row[: len(asked)][asked])
+            n = len(asked)
+            kept.append(Tagged(row[:n][asked], path[:n][asked]))
         return kept
 
-    def joined(self, questions: Sequence[Question], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def joined(self, questions: Sequence[Question], parts: Sequence[Tagged]) -> Tagged:
         """Put the parts of an item together."""
-        return np.concatenate(parts)
+        return Tagged(
+            np.concatenate([part.logs for part in parts]),
+            np.concatenate([part.best for part in parts]),
+        )
 
-    def truth(self, item: Item, scores: Float[np.ndarray, "n labels"]) -> tuple[str, ...]:
-        """Return the likeliest label of each word."""
-        return tuple(self.task.labels[i] for i in scores.argmax(-1).tolist())
+    def truth(self, item: Item, scores: Tagged) -> tuple[str, ...]:
+        """Return the label of each word."""
+        labels = self.task.labels
+        said = tuple(labels[i] for i in scores.best.tolist())
+        return said if self.scheme is None else repaired(said, self.scheme, labels)
 
-    def answer(self, item: Item, scores: Float[np.ndarray, "n labels"]) -> Answer:
+    def answer(self, item: Item, scores: Tagged) -> Answer:
         """Return {"labels", "probabilities"}, one for each word."""
-        return label_answer(self.task, self.truth(item, scores), scores)
+        return label_answer(self.task, self.truth(item, scores), scores.logs)
 
-    def loss(self, item: Item, scores: Float[np.ndarray, "n labels"]) -> tuple[float, int]:
-        """Return the cross-entropy summed over words, and how many there are."""
+    def loss(self, item: Item, scores: Tagged) -> tuple[float, int]:
+        """Return the cross-entropy summed over words, each by itself, and how many there are."""
         assert item.truth is not None
-        return label_loss(self.task, item.truth, scores), len(scores)
+        return label_loss(self.task, item.truth, scores.logs), len(scores.logs)
+
+
+def repaired(said: Sequence[str], scheme: Scheme, labels: Sequence[str]) -> tuple[str, ...]:
+    """Write labels as their scheme demands; where that is none of the labels, they stay.
+
+    The entities are the same.
+    """
+    pairs = zip(said, repair(said, scheme), strict=True)
+    return tuple(better if better in labels else tag for tag, better in pairs)

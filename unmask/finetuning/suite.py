@@ -142,6 +142,8 @@ def finetune_suite(
     rate: float | None = None,
     warmup: float = 0.1,
     weight_decay: float = 0.01,
+    class_weights: Literal["balanced"] | None = None,
+    auxiliary: float = 0.0,
     dropout: float | None = None,
     length: int | None = None,
     evaluate_every: int | None = None,
@@ -174,6 +176,8 @@ def finetune_suite(
         rate: peak learning rate.
         warmup: share of the steps in which the rate rises.
         weight_decay: of matrices, a step at rate 1.
+        class_weights: "balanced": rare labels count more while they are learned.
+        auxiliary: weight of a language model's loss beside the task's, for decoders.
         dropout: in place of the model's own.
         length: tokens that are read of a text at most.
         evaluate_every: steps.
@@ -201,7 +205,8 @@ def finetune_suite(
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
         epochs=epochs, batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
-        dropout=dropout, length=length, evaluate_every=evaluate_every, patience=patience,
+        class_weights=class_weights, auxiliary=float(auxiliary), dropout=dropout, length=length,
+        evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,
     )  # fmt: skip
     folder = Path(out)

@@ -530,8 +530,12 @@ def _save(run: Run, folder: Path, best: _State | None, *, done: bool = False) ->
         "optimizer": type(run.recipe.optimizer).__name__,
         "versions": loop.versions(),
         "done": done,
-        "best": None if best is None else {
-            "step": best.step, "scores": dict(best.scores), "worse": best.worse,
+        "best": None
+        if best is None
+        else {
+            "step": best.step,
+            "scores": dict(best.scores),
+            "worse": best.worse,
         },
     }
     tensors = {"best": {} if best is None else best.tensors}

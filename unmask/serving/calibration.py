@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from unmask.serving.markup import EMPTY, Html, table, tag
 from unmask.serving.record import Bin, Calibration
-from unmask.serving.words import percent, plain
+from unmask.serving.words import NARROW, percent, plain
 
 
 def draw_calibration(found: Calibration | None) -> Html:
@@ -24,8 +24,8 @@ def draw_calibration(found: Calibration | None) -> Html:
     numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
     remark = (
         "Of answers given with some confidence, that share should be right: the dashed line. Blue "
-        "is what is right; orange is how far confidence is from it. Below: how many answers have "
-        "which confidence. The calibration error is the mean distance over answers; the Brier "
+        "is what is right, the hatching how far confidence is from that. Below: how many answers "
+        "have which confidence. The calibration error is the mean distance over answers; the Brier "
         "score, from 0 to 2, is the squared error of all probabilities."
     )
     return tag(
@@ -50,8 +50,8 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
         aria_hidden="true",
     )  # fmt: skip
     ticks = [
-        tag("span", percent(share), style=f"bottom:{share:.0%}", aria_hidden="true")
-        for share in (0.0, 0.5, 1.0)
+        tag("span", text, style=f"bottom:{share:.0%}", aria_hidden="true")
+        for text, share in _BESIDE
     ]
     most = max(one.count for one in bins)
     counts = [
@@ -73,14 +73,15 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
             class_="square",
             role="img",
             aria_label=f"Reliability diagram: {says}",
-        ),  # fmt: skip
+        ),
         tag("div", *counts, class_="counts", aria_hidden="true"),
         tag("div", *below, class_="scale", aria_hidden="true"),
         class_="chart",
     )
 
 
-_BELOW = (("0", 0.0), ("confidence", 0.5), ("100 %", 1.0))
+_BELOW = (("0", 0.0), ("confidence", 0.5), (f"100{NARROW}%", 1.0))
+_BESIDE = (("0", 0.0), ("right", 0.5), (f"100{NARROW}%", 1.0))
 
 
 def _numbers(bins: Sequence[Bin]) -> Html:

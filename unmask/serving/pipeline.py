@@ -166,21 +166,24 @@ class Pipeline:
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
 
-    def predict(self, texts: str | Iterable[Any]) -> list[Answer]:
+    def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[Answer]:
         """Label texts, pairs of texts, or sentences given as lists of words.
 
         Of a text {"label", "probability", "probabilities"}, of a sentence {"labels",
         "probabilities"}, or a number.
 
+        Args:
+            texts: one or several of what the task takes.
+            task: in place of what the model was fine-tuned for: one that it does unlearned; see
+                `unmask.finetuning.kinds.cloze.cloze`.
+
         Raises:
             ValueError: the model labels nothing, or a text is not what its task takes.
         """
         given = [texts] if isinstance(texts, str) else list(texts)
-        return predict(self.opened, given, task=self.task)
+        return predict(self.opened, given, task=self.task if task is None else task)
 
-    def rows(
-        self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
-    ) -> list[Any]:
+    def rows(self, path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> list[Any]:
         """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
 
         The columns are those of the training file; where it has them not, customary ones.

@@ -4,17 +4,17 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from unmask.finetuning.metrics import METRICS
 from unmask.serving.axis import Axis, linear, tick
-from unmask.serving.markup import EMPTY, Html, join, scrolling, section, table, tag
 from unmask.serving.calibration import draw_calibration
+from unmask.serving.markup import EMPTY, Html, join, scrolling, section, table, tag
 from unmask.serving.record import Comparison, Confusion, Mistake, Trial, number
 from unmask.serving.words import MINUS, NARROW, NOTHING, cut, duration, percent, plain, readable
 
 SHARES = ("accuracy", "f1", "exact_match", "precision", "recall")  # metrics read as percent
 # The page stays one that opens at once: what is longer is cut, and says so.
 MOST_SEEDS, MOST_LABELS, MOST_CONFUSIONS, MOST_MISTAKES = 30, 12, 15, 25
-MOST_CHARACTERS, MOST_TRIALS = 400, 50
-FEWER = ("mean_squared_error", "brier", "calibration_error")  # metrics of which less is better
+MOST_CHARACTERS, MOST_TRIALS, MOST_NAME = 400, 50, 32
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _confusions(confusion: Confusion | None) -> Html:
         return EMPTY
     labels, counts = confusion.labels, confusion.counts
     if len(labels) > MOST_LABELS:
-        return _commonest(confusion)
+        return join(_heat(confusion), _commonest(confusion))
     names = [tag("th", label, scope="col") for label in labels]
     body = [
         tag(
@@ -203,7 +203,8 @@ def _tried(metric: str, trials: Sequence[Trial]) -> Html:
     if not trials:
         return EMPTY
     known = [one.score for one in trials if one.score is not None]
-    best = None if not known else (min if metric in FEWER else max)(known)
+    fewer = metric in METRICS and not METRICS[metric].higher
+    best = None if not known else (min if fewer else max)(known)
     chosen = next((one.number for one in trials if one.score == best), None)
     rows = [
         [
@@ -273,6 +274,42 @@ def _row(group: Group, axis: Axis, color: int, summary: str) -> Html:
         tag("div", bar, *dots, class_="track", role="img", aria_label=spoken),
         class_=f"row c{color}",
     )
+
+
+def _heat(confusion: Confusion) -> Html:
+    """Draw a matrix of many labels in colors alone; a cell's numbers are under the pointer."""
+    labels = confusion.labels
+    body = [
+        tag(
+            "tr",
+            tag("th", _short(label), scope="row"),
+            *(
+                tag(
+                    "td",
+                    title=f"{label} → {labels[j]}: {count:,}" if count else None,
+                    style=f"--share:{count / max(sum(row), 1):.3f}" if count else None,
+                    class_="right" if i == j else "wrong",
+                )
+                for j, count in enumerate(row)
+            ),
+        )
+        for i, (label, row) in enumerate(zip(labels, confusion.counts, strict=True))
+    ]
+    drawn = tag(
+        "table",
+        tag("caption", "Confusion matrix"),
+        tag("tbody", *body),
+        class_="confusion heat",
+    )
+    remark = (
+        "Rows are the truth, columns what was predicted, in the order of the rows; shaded by the "
+        "share of the row."
+    )
+    return join(scrolling(drawn, "Confusion matrix"), tag("p", remark, class_="remark"))
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= MOST_NAME else f"{label[: MOST_NAME - 1]}…"
 
 
 def _commonest(confusion: Confusion) -> Html:

@@ -2,20 +2,49 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
 from unmask.finetuning.kinds.classify import most_frequent, refuse_choices
-from unmask.finetuning.kinds.kind import NoOptions, as_words, one_stack
+from unmask.finetuning.kinds.kind import as_words, one_stack
+from unmask.finetuning.spans import Scheme, impossible, scheme_of
 from unmask.finetuning.tables import WORDS, Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import TokenLabels
 from unmask.heads.model import HeadSpec
+from unmask.heads.recurrent import RecurrentTags
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
+from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions:
+    """Which head labels words, and how labels that mark entities are written."""
+
+    head: Literal["linear", "recurrent"] = "linear"
+    """Each word by itself (Devlin et al. 2019, section 4.3), or an LSTM and a CRF over the words of
+    a sentence; see `RecurrentTags`."""
+    width: int = 200
+    """Of the recurrent head's states in each direction."""
+    crf: bool = True
+    """Whether the recurrent head has a CRF."""
+    repair: bool = True
+    """Whether entities are said as their scheme demands, the same entities in any case."""
+    scheme: Scheme | None = None
+    """How labels mark entities. None: as in the training file; if that marks none, nothing is
+    repaired, and no label is impossible behind another."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if self.width < 1:
+            raise ValueError(f"options.width must be at least 1, got {self.width}")
+        if self.head == "linear" and (self.width != TagOptions.width or not self.crf):
+            raise ValueError("options.width and options.crf are of options.head = 'recurrent'")
 
 
 @dataclass(frozen=True)
@@ -24,7 +53,7 @@ class Tag:
 
     tagged: bool = True
     in_parts: bool = True
-    options: type = NoOptions
+    options: type = TagOptions
     one_label: bool = False
     problem: str | None = None
 
@@ -88,6 +117,23 @@ class Tag:
         """Check that all tags are known."""
         reading.check_labels(items, labels, column)
 
+    def informed(
+        self, items: Sequence[Item], labels: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Find by which scheme the training file marks entities, if it does.
+
+        Raises:
+            ValueError: a scheme was named, and the labels mark no entities.
+        """
+        found = scheme_of(labels, _tags([item.truth for item in items if item.truth is not None]))
+        said = _options(options).scheme
+        if said is not None and found is None:
+            raise ValueError(
+                f"options.scheme = {said!r} is of labels that mark entities: 'O', and B-, I-, E- "
+                f"or S- with a type; got {listed(labels)}"
+            )
+        return {**options, "scheme": said or found}
+
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """F1 of entities where the tags mark some, and the share of right words."""
         marked = metrics.marks_entities(labels)
@@ -108,18 +154,29 @@ class Tag:
         return task
 
     def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
-        """A head on each token."""
+        """A head on each token, or on all words."""
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words and cannot label each word; "
                 "tagging needs an encoder or a decoder"
             )
-        return {TOKEN_LABEL: TokenLabels(n_labels=max(len(task.labels), 1))}
+        options, n = _options(task.options), max(len(task.labels), 1)
+        if options.head == "linear":
+            return {TOKEN_LABEL: TokenLabels(n_labels=n)}
+        never = impossible(task.labels, options.scheme) if options.scheme is not None else ()
+        spec = RecurrentTags(n_labels=n, width=options.width, crf=options.crf, impossible=never)
+        return {TOKEN_LABEL: spec}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """At one token of each word."""
         around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
-        return ByWord(task=task, tokenizer=tokenizer, around=around)
+        options = _options(task.options)
+        scheme = options.scheme if options.repair else None
+        return ByWord(task=task, tokenizer=tokenizer, around=around, scheme=scheme)
+
+
+def _options(given: Mapping[str, Any]) -> TagOptions:
+    return from_dict(TagOptions, dict(given), "options")
 
 
 def _tags(values: Sequence[Truth]) -> list[tuple[str, ...]]:

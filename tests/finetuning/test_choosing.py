@@ -15,6 +15,7 @@ import unmask
 from unmask.batch import IGNORE, Example
 from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
 from unmask.finetuning.batches import batches, micro, together
+from unmask.finetuning.begin import begin
 from unmask.finetuning.by_choice import ByChoice, fit
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
 from unmask.finetuning.predict import predict, task_of
@@ -343,3 +344,17 @@ def test_published_files_are_read_whole() -> None:
         assert {len(item.options) for item in found} == {n_options}
         assert {item.truth for item in found} == set(range(n_options))
         assert all(any(item.texts) for item in found)
+
+
+def test_a_model_that_chooses_goes_on_with_its_head(tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    begun = begin(str(base), TASK, [])
+    assert begun.fresh() == ("heads.choice.out.weight", "heads.choice.out.bias")
+    theirs = open_folder(base).model.weights()["heads.next_sentence.dense.weight"]
+    assert torch.equal(begun.tensors["heads.choice.dense.weight"], theirs)
+    model = opened("bert")
+    write_folder(tmp_path / "chooses", model.model, model.card, toy.tokenizer("bert"))
+    again = begin(str(tmp_path / "chooses"), TASK, [])
+    assert again.fresh() == again.extra == ()
+    weights = again.model(1).weights()
+    assert all(torch.equal(x, weights[name]) for name, x in model.model.weights().items())

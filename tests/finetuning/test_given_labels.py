@@ -9,8 +9,11 @@ import toy_models as toy
 
 from unmask.finetuning import plan, reading
 from unmask.finetuning.plan import Tuning
+from unmask.finetuning.suites import find
 from unmask.finetuning.tasks import Item
 from unmask.finetuning.tune import finetune
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
 def of(path: Path, task: str = "classify", **more) -> Tuning:
@@ -39,6 +42,22 @@ def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels
         plan.read(asked)
     data = plan.read(replace(asked, labels=("B-NP", "I-LST", "O")))
     assert [item.truth for item in data.test] == [("B-NP",), ("I-LST",)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
+def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
+    entries, _ = find("tags", SHARED)
+    entry = next(one for one in entries if one.name == "CoNLL-2000")
+    asked = of(
+        Path(entry.train), "tag", test=entry.test, text=entry.text, label=entry.label,
+        columns=entry.columns, rows=100,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="label 'I-LST'"):
+        plan.read(asked)
+    data = plan.read(replace(asked, labels=entry.labels))
+    assert len(data.labels) == 23
+    assert (len(data.train), len(data.test)) == (100, 2012)
 
 
 @pytest.mark.parametrize("which", ["dev", "test"])

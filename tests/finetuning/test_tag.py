@@ -1,0 +1,371 @@
+"""The head that reads a sentence's words: learned, saved, opened, and asked as any other."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unmask
+from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
+from unmask.checkpoints.tensors import read_tensors
+from unmask.config import from_dict
+from unmask.finetuning import tune as tuning_module
+from unmask.finetuning.begin import begin
+from unmask.finetuning.by_word import ByWord, Tagged, repaired
+from unmask.finetuning.kinds.catalogue import ask, heads_for, options
+from unmask.finetuning.kinds.tag import TAG, TagOptions
+from unmask.finetuning.metrics import entities
+from unmask.finetuning.plan import Tuning, read
+from unmask.finetuning.predict import predict, say
+from unmask.finetuning.spans import labels_of, may_follow
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import Tuned, finetune
+from unmask.heads.recurrent import RecurrentTags
+from unmask.hiding.collate import pad
+
+COLUMNS = Columns(texts=("words",), label="tags")
+LABELS = labels_of(("X", "Y"), "BIO")
+PLAIN = ("the", "cat", "dog", "runs", "tree", "a")
+RECURRENT = {"head": "recurrent", "width": 16}
+FAST = {"epochs": 6.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
+
+
+def sentence(rng: np.random.Generator) -> tuple[list[str], list[str]]:
+    """Draw words: what "red" and "blue" begin goes on for one word, whatever it is."""
+    words, tags = [], []
+    for _ in range(rng.integers(2, 7)):
+        kind = ("X", "Y", None)[rng.integers(3)]
+        words += rng.choice(PLAIN, 1 if kind is None else 2).tolist()
+        tags += ["O"] if kind is None else [f"B-{kind}", f"I-{kind}"]
+        if kind is not None:
+            words[-2] = {"X": "red", "Y": "blue"}[kind]
+    return words, tags
+
+
+def write(path: Path, n: int, seed: int) -> Path:
+    rng = np.random.default_rng(seed)
+    rows = [zip(*sentence(rng), strict=True) for _ in range(n)]
+    path.write_text("\n\n".join("\n".join(f"{w} {t}" for w, t in row) for row in rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": write(tmp_path / "train.conll", 48, 1),
+        "dev": write(tmp_path / "dev.conll", 16, 2),
+    }
+
+
+def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+    return finetune(
+        base, **({"task": "tag", "device": "cpu", "options": RECURRENT} | files | FAST | more)
+    )
+
+
+def pretrained(family: str, folder: Path) -> Path:
+    return toy.pretrained(family, folder, dropout=0.0, attention_dropout=0.0)
+
+
+def questions_of(n: int = 6) -> list[list[str]]:
+    rng = np.random.default_rng(9)
+    return [sentence(rng)[0] for _ in range(n)]
+
+
+@pytest.mark.parametrize(("family", "tune"), [("bert", "frozen"), ("gpt2", "full")])
+def test_a_run_is_saved_and_opened_with_its_head(family, tune, files, tmp_path: Path) -> None:
+    base = pretrained(family, tmp_path / "base")
+    tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
+    assert tuned.task.metric == "entity_f1"
+    assert tuned.task.options["scheme"] == "BIO"
+    spec = tuned.opened.model.specs["token_label"]
+    assert isinstance(spec, RecurrentTags)
+    assert spec.impossible
+    said = tuned.predict(questions_of())
+    again = unmask.load(tmp_path / "out")
+    assert again.predict(questions_of()) == said
+    assert again.labels == tuned.task.labels
+    assert predict(again.opened, questions_of()) == said  # by what the head says of itself
+    for name, weight in tuned.opened.model.weights().items():
+        assert torch.equal(again.model.weights()[name], weight), name
+    frozen = open_folder(base).model.weights()
+    moved = [
+        n
+        for n, w in tuned.opened.model.weights().items()
+        if n in frozen and not torch.equal(w, frozen[n])
+    ]
+    assert bool(moved) == (tune == "full")
+    again.save(tmp_path / "copy")
+    assert unmask.load(tmp_path / "copy").predict(questions_of()) == said
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "its head is RecurrentTags, which transformers does not have" in readme
+    assert "library_name: unmask" in readme
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    model = opened(family)
+    write_folder(tmp_path, model.model, model.card, model.tokenizer, model.labels)
+    theirs = AutoModel.from_pretrained(tmp_path).eval()
+    asked = ask(task_of(), model.card, model.tokenizer)
+    (question,) = asked.questions([Item(texts=("the", "red", "cat"))])
+    batch = pad([question.example], asked.special)
+    with torch.no_grad():
+        said = theirs(batch.inputs).last_hidden_state
+        assert torch.allclose(said, model.model.hidden(batch), atol=1e-4)
+
+
+@pytest.mark.parametrize("tune", ["mix", "lora"])
+def test_what_is_added_below_the_head_is_saved_with_it(tune: str, files, tmp_path: Path) -> None:
+    base = pretrained("bert", tmp_path / "base")
+    tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
+    assert not (tmp_path / "out" / "config.json").exists()
+    tensors = read_tensors(tmp_path / "out" / "adapter_model.safetensors")
+    assert not any(name.startswith("backbone.") for name in tensors)
+    assert any(name.startswith("heads.token_label.lstm.") for name in tensors)
+    again = unmask.load(tmp_path / "out")
+    assert again.predict(questions_of()) == tuned.predict(questions_of())
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
+    base = pretrained("bert", tmp_path / "base")
+    whole = quick(base, files, tune="frozen", out=tmp_path / "whole", epochs=2.0)
+    save = tuning_module._save
+
+    def save_and_die(*args, **more):
+        save(*args, **more)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning_module, "_save", save_and_die)
+        with pytest.raises(Killed):
+            quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0)
+    again = quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0, resume=True)
+    assert again.scored == whole.scored
+    for name, tensor in whole.opened.model.weights().items():
+        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    done = quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0, resume=True)
+    assert done.predict(questions_of()) == again.predict(questions_of())
+
+
+def task_of(length: int = 64, **more) -> Task:
+    chosen = options("tag", RECURRENT | {"scheme": "BIO"} | more)
+    return Task(
+        does="tag", columns=COLUMNS, labels=LABELS, length=length, metric="entity_f1",
+        options=chosen,
+    )  # fmt: skip
+
+
+def opened(family: str, **more) -> Opened:
+    """Make a random model, its weights large enough that sentences differ."""
+    card = toy.card(family)
+    card = replace(card, heads=heads_for(task_of(**more), card))
+    model = card.build().eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.3)
+    return Opened(
+        card=card, model=model, tokenizer=toy.tokenizer(family), labels=LABELS, missing=(),
+        extra=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("crf", [True, False])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_what_is_said_of_a_sentence_depends_on_no_other(family: str, crf: bool) -> None:
+    model, task = opened(family, crf=crf), task_of(length=24, crf=crf)
+    rng = np.random.default_rng(1)
+    texts = [rng.choice(toy.WORDS, n).tolist() for n in (0, 1, 3, 100, 7, 30, 2)]
+    alone = [predict(model, [text], task=task)[0] for text in texts]
+    assert [len(a["labels"]) for a in alone] == [len(text) for text in texts]
+    assert len({label for a in alone for label in a["labels"]}) > 1
+    for batch_tokens in (1, 60, 10_000):
+        together = predict(model, texts[::-1], task=task, batch_tokens=batch_tokens)[::-1]
+        for one, other in zip(alone, together, strict=True):
+            assert one["labels"] == other["labels"]
+            assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+
+
+def test_what_is_said_is_the_path_and_its_own_probabilities() -> None:
+    model = opened("bert")
+    asked = ask(task_of(), model.card, model.tokenizer)
+    assert isinstance(asked, ByWord)
+    items = [Item(texts=tuple(words), truth=("O",) * len(words)) for words in questions_of(9)]
+    questions = asked.questions(items)
+    batch = pad([q.example for q in questions], asked.special)
+    with torch.no_grad():
+        said = asked.scores(model.model, batch, questions)
+        paths = model.model.heads["token_label"].decode(model.model.hidden(batch), batch)
+    differs = 0
+    for item, one, path in zip(items, said, paths, strict=True):
+        assert one.best.tolist() == path
+        labels = [LABELS[i] for i in path]
+        assert asked.truth(item, one) == tuple(labels)
+        assert all(
+            may_follow(a, b, "BIO") for a, b in zip([None, *labels], [*labels, None], strict=True)
+        )
+        answer = asked.answer(item, one)
+        own = np.exp(one.logs[np.arange(len(path)), path])
+        assert answer["probabilities"] == pytest.approx(own.tolist(), rel=1e-4)
+        differs += int((one.logs.argmax(-1) != one.best).sum())
+    assert differs > 0
+
+
+def learned(task: Task) -> float:
+    """Train the head alone on a model that stays as it was drawn; return the F1 of entities."""
+    card = toy.card("bert", dropout=0.0, attention_dropout=0.0)
+    model = card.build(heads_for(task, card)).initialize(3)
+    asked = ask(task, card, toy.tokenizer("bert"))
+    drawn = (sentence(np.random.default_rng(seed)) for seed in range(120))
+    items = [Item(texts=tuple(words), truth=tuple(tags)) for words, tags in drawn]
+    questions = asked.questions(items)
+    batch = pad([q.example for q in questions[:80]], asked.special)
+    head = model.heads["token_label"]
+    with torch.no_grad():
+        features = model.hidden(batch)
+    optimizer = torch.optim.Adam(head.parameters(), 2e-2)
+    torch.manual_seed(0)
+    for _ in range(60):
+        term = head(features, batch).terms["token_label"]
+        optimizer.zero_grad()
+        (term.total / term.count).backward()
+        optimizer.step()
+    said = say(asked, model, questions[80:]).scores
+    answers = [asked.truth(item, one) for item, one in zip(items[80:], said, strict=True)]
+    return TAG.measure(task, [item.truth for item in items[80:]], answers)["entity_f1"]
+
+
+def test_it_learns_what_no_word_says_alone() -> None:
+    linear = learned(task_of(head="linear", width=200))
+    recurrent = learned(task_of(width=32))
+    assert recurrent > 0.9
+    assert recurrent > linear + 0.3
+
+
+@given(data=st.data(), scheme=st.sampled_from(["BIO", "BIOES", "IOB1"]))
+def test_repaired_labels_are_known_and_mark_the_same_entities(data, scheme) -> None:
+    every = labels_of(("X", "Y"), scheme)
+    labels = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+    said = data.draw(st.lists(st.sampled_from(labels), max_size=12))
+    better = repaired(said, scheme, labels)
+    assert set(better) <= set(labels)
+    assert entities(better) == entities(said)
+    if set(labels) == set(every):
+        edges = zip([None, *better], [*better, None], strict=True)
+        assert all(may_follow(a, b, scheme) for a, b in edges)
+    assert repaired(better, scheme, labels) == better
+
+
+def test_ill_formed_labels_are_repaired_unless_that_is_unwanted() -> None:
+    card, tokenizer = toy.card("bert"), toy.tokenizer("bert")
+    ill = Tagged(np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0]))
+    item = Item(texts=("a", "red", "cat"))
+    said = {
+        repair: ask(task_of(head="linear", width=200, repair=repair), card, tokenizer).truth(
+            item, ill
+        )
+        for repair in (True, False)
+    }
+    assert said == {True: ("O", "B-X", "O"), False: ("O", "I-X", "O")}
+
+
+def tagged(path: Path, *tags: str) -> Path:
+    path.write_text("\n\n".join("\n".join(f"w {t}" for t in row.split()) for row in tags) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (("O B-X I-X", "B-X"), "BIO"),
+        (("O I-X I-X", "I-X B-X"), "IOB1"),
+        (("O S-X", "B-X E-X"), "BIOES"),
+        (("DET NOUN", "NOUN"), None),
+    ],
+)
+def test_the_training_file_says_how_entities_are_marked(tags, scheme, tmp_path: Path) -> None:
+    path = tagged(tmp_path / "a.conll", *tags)
+    tuning = Tuning(base="bert-tiny", task="tag", train=str(path), dev=str(path))
+    assert read(tuning).options["scheme"] == scheme
+
+
+def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"tokens": ["a", "b"], "ner_tags": [1, 2]}, {"tokens": ["a"], "ner_tags": [0]}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    tuning = Tuning(
+        base="bert-tiny", task="tag", train=str(path), dev=str(path), labels=("O", "B-X", "I-X"),
+        label="ner_tags",
+    )  # fmt: skip
+    assert read(tuning).options["scheme"] == "BIO"
+
+
+def test_options_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match=r"options\.width must be at least 1, got 0"):
+        TagOptions(head="recurrent", width=0)
+    with pytest.raises(ValueError, match=r"are of options\.head = 'recurrent'"):
+        from_dict(TagOptions, {"crf": False}, "options")
+    items = [Item(texts=("a",), truth=("NOUN",))]
+    with pytest.raises(ValueError, match=r"options\.scheme = 'BIO' is of labels that mark"):
+        TAG.informed(items, ("NOUN", "VERB"), {"scheme": "BIO"})
+
+
+def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> None:
+    model = opened("bert")
+    write_folder(tmp_path, model.model, model.card, model.tokenizer, LABELS)
+    task = task_of()
+    turned = replace(task, labels=LABELS[::-1])
+    for source in (str(tmp_path), model):
+        begun = begin(source, turned, [])
+        assert begun.task.labels == LABELS
+        assert begun.card.heads == model.card.heads  # what is impossible, too
+        assert not begun.fresh()
+    others = (
+        replace(task, labels=("O", "B-X", "I-X", "B-Z", "I-Z")),
+        replace(task, labels=("O", "B-X", "I-X")),
+        task_of(width=8),
+        task_of(crf=False),
+        task_of(head="linear", width=200),
+    )
+    for other in others:
+        begun = begin(str(tmp_path), other, [])
+        assert any(name.startswith("heads.token_label.") for name in begun.fresh())
+        assert begun.task.labels == other.labels
+
+
+def test_a_damaged_head_is_named(tmp_path: Path) -> None:
+    model = opened("bert")
+    write_folder(tmp_path, model.model, model.card, model.tokenizer, LABELS)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["unmask"]["heads"]["token_label"]["width"] = 4
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"tensor heads\.token_label\.\S+ has shape"):
+        open_folder(tmp_path)
+    config["unmask"]["heads"]["token_label"]["kind"] = "Other"
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"config\.json: unmask\S* .*Other"):
+        open_folder(tmp_path)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.sampled_from(toy.WORDS), max_size=40))
+def test_any_sentence_has_a_possible_label_for_each_word(words: list[str]) -> None:
+    model = opened("gpt2")
+    (answer,) = predict(model, [words], task=task_of(length=12))
+    labels = answer["labels"]
+    assert len(labels) == len(words)
+    assert repaired(labels, "BIO", LABELS) == tuple(labels)

@@ -1,0 +1,104 @@
+"""Labels of words -> labels of tokens -> labels of words, for any words and every tokenizer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import toy_models as toy
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
+
+from unmask.batch import IGNORE
+from unmask.finetuning.ask import Around
+from unmask.finetuning.by_word import ByWord
+from unmask.finetuning.kinds.kind import one_stack
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.tokens.tokenizer import Tokenizer
+
+ODD = (
+    "", " ", "\u200b", "\x00", "\u0301", "e\u0301", "é", "É", "ﬁ", "½", "İ", "ß", "ǅ", "¨", "´",
+    "中文", "日本語。", "한국어", "ไทย", "\u05e2\u05b4\u05d1", "\U0001f642", "a\U0001f642b",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\U0001f3f3\ufe0f\u200d\U0001f308",
+    "\U0001f44d\U0001f3fd", "don't", "U.S.", "3.14", "1,000", "12-13", "...", "(", "##a", "a</w>",
+    "_", "▁", "a▁b", "[MASK]", "</s>", "<pad>", "x y", "a\u00a0b", "the", "king", "kings",
+    "unheard-of", "a" * 120,
+)  # fmt: skip
+WORDS = st.lists(
+    st.one_of(st.sampled_from(ODD), st.text(st.characters(exclude_categories=["Cs"]), max_size=8)),
+    max_size=10,
+)
+LABELS = tuple(map(str, range(len(ODD))))
+
+
+def asked(name: str, length: int, *, causal: bool) -> ByWord:
+    tokenizer = learned(name)
+    card = toy.card("gpt2" if causal else "bert")
+    task = Task(does="tag", columns=Columns(texts=("a",), label="b"), labels=LABELS, length=length)
+    around = Around.of(tokenizer.special, one_stack(card.architecture), length)
+    return ByWord(task=task, tokenizer=tokenizer, around=around)
+
+
+def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
+    """Say whether the text holds nothing that the tokenizer can only write as a special token."""
+    try:
+        tokenizer.encode(" ".join(words))
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", SPECS)
+@settings(deadline=None, max_examples=40)
+@given(words=WORDS, length=st.sampled_from([12, 30, 4000]))
+@example(words=list(ODD[:10]), length=12)
+def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], length: int) -> None:
+    if not writable(learned(name), words):
+        return
+    ask = asked(name, length, causal=causal)
+    truth = LABELS[: len(words)]
+    questions = ask.questions([Item(texts=tuple(words), truth=truth)])
+    back: list[str] = []
+    for question in questions:
+        label = question.example.label
+        assert len(question.example.inputs) == len(label) <= length
+        back += [LABELS[i] for i in label[label != IGNORE]]
+    assert tuple(back) == truth
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(deadline=None, max_examples=60)
+@given(words=WORDS)
+@example(words=list(ODD[:20]))
+@example(words=list(ODD[20:]))
+def test_the_tokens_of_a_word_are_its_own(name: str, words: list[str]) -> None:
+    """Each word is asked at the first or last of the tokens that it would have alone."""
+    tokenizer = learned(name)
+    if not writable(tokenizer, words):
+        return
+    plain = [" ".join(word.split()) for word in words]
+    pieces = {}
+    for causal in (False, True):
+        ask = asked(name, 4000, causal=causal)
+        (question,) = ask.questions([Item(texts=tuple(words), truth=LABELS[: len(words)])])
+        places = np.flatnonzero(question.example.label != IGNORE).tolist()
+        pieces[causal] = question.example.inputs.tolist(), places
+    assert pieces[False][0] == pieces[True][0]
+    ids, firsts = pieces[False]
+    lasts = pieces[True][1]
+    spans = list(zip(firsts, [n + 1 for n in lasts], strict=True))
+    lead, end = len(tokenizer.special.before), len(ids) - len(tokenizer.special.after)
+    if words:  # no token is between two words
+        assert [lead, *(b for _, b in spans)] == [*(a for a, _ in spans), end]
+    # Where a space is a token of its own, it belongs to the word behind it.
+    between = tokenizer.encode("a b").ids.tolist()[1:-1] if name == "characters" else []
+    for i, (word, (a, b)) in enumerate(zip(plain, spans, strict=True)):
+        own = ids[a:b]
+        alone = tokenizer.encode(word).ids.tolist()
+        if name in LOSSLESS:
+            space = " " if i else ""
+            assert tokenizer.decode(own) == space + word or (not word and len(own) == 1)
+        else:
+            alone = [*between, *alone] if i else alone
+            assert own == alone or (not alone and own == [tokenizer.special.unknown])
