@@ -128,6 +128,9 @@ class Batch:
     segments: "Int[torch.Tensor, 'b t'] | None" = None
     last: "Int[torch.Tensor, 'b'] | None" = None
     """The column of each row's last token that is not padding; None: the last column."""
+    only: "Int[torch.Tensor, 'b'] | None" = None
+    """The one column of each row whose hidden state is wanted: the last layer makes no other, and
+    hidden states are [b 1 d]. None: all."""
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
     group: "Int[torch.Tensor, 'b'] | None" = None
     """Which rows are asked together, numbered from 0; None: each alone."""

@@ -267,6 +267,7 @@ def demo(
             "masked_accuracy": found.masked_accuracy,
             "bigram_accuracy": found.bigram_accuracy,
             "arms": found.tuned.summary(),
+            "boxed": found.boxed.summary(),
             "seconds": found.seconds,
         }
         _print(facts)

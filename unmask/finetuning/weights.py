@@ -56,8 +56,8 @@ def weighted(card: Published, given: ClassWeights, task: Task, items: Sequence[I
     heads: dict[str, HeadSpec] = {name: _with(spec, weights) for name, spec in card.heads.items()}
     if heads == dict(card.heads):
         raise ValueError(
-            "class_weights are of labels of which a head says one (classify, pairs, tag), not of "
-            f"{task.does} with {card.name}"
+            "class_weights are of labels of which a head says one (classify, pairs, tag but for "
+            f"its recurrent head), not of {task.does} with {card.name}"
         )
     return replace(card, heads=heads)
 

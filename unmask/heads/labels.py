@@ -142,6 +142,15 @@ class LabelsHead(nn.Module):
             x = torch.tanh(self.dense(x))
         return self.out(self.dropout(x))
 
+    def place(self, batch: Batch) -> Int[Tensor, "b"] | None:
+        """Say which column of each row it reads; None: all."""
+        if self.spec.pool == "mean":
+            return None
+        if self.spec.pool == "last" and batch.last is not None:
+            return batch.last
+        column = 0 if self.spec.pool == "first" else batch.inputs.shape[1] - 1
+        return torch.full((len(batch.inputs),), column, device=batch.inputs.device)
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count what is asked: texts, labels of texts, or groups of texts."""
         return {} if batch.labels is None else {self.spec.term: self.spec.loss.count(batch)}

@@ -4,14 +4,15 @@ Pretraining may have two heads (masked tokens and next sentence).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.labels import Labels, TokenLabels
+from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import Language, LanguageHead
 from unmask.heads.prediction import Prediction
 from unmask.heads.recurrent import RecurrentTags
@@ -134,9 +135,20 @@ class Model(nn.Module):
         ) else 0  # fmt: skip
         return 3 * (self.backbone.flops(length) + asked * scores)
 
+    def _only(self, batch: Batch) -> Int[Tensor, "b"] | None:
+        """Find the one column of each row that the heads read, if that is all they read."""
+        head, *more = list(self.heads.values()) or [None]
+        plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
+        if more or self.adapters or not plain or not isinstance(head, LabelsHead):
+            return None
+        return head.place(batch)
+
     def forward(self, batch: Batch, *, scores: bool = False) -> Prediction:
         """Read a batch; each head answers what the batch asks of it."""
-        hidden = self.backbone(batch)
+        only = self._only(batch)
+        hidden = self.backbone(batch if only is None else replace(batch, only=only))
+        if only is not None:
+            batch = replace(batch, last=None)  # there is but one column
         said: dict[str, Tensor] = {}
         terms = {}
         for head in self.heads.values():

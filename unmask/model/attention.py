@@ -1,7 +1,7 @@
 """`attend`, the one place that calls a kernel, and the Attention sublayer."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,6 +24,14 @@ class Sight:
         """True where a key is visible; None: everywhere, or everything before (`causal`)."""
         self.causal = causal and mask is None
         self._added: Tensor | None = None
+
+    def only(self, at: Int[Tensor, "b"], keys: int) -> "Sight":
+        """Return what one query of each row sees, the one in column `at`."""
+        if self.mask is not None:
+            return Sight(self.mask[torch.arange(len(at), device=at.device), :, at][:, :, None])
+        if not self.causal:
+            return self
+        return Sight((torch.arange(keys, device=at.device) <= at[:, None])[:, None, None])
 
     def added(self, like: Tensor, queries: int, keys: int) -> Tensor | None:
         """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype.

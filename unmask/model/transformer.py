@@ -61,10 +61,16 @@ class Block(nn.Module):
         memory_sight: Sight,
         cache: Cache | None,
         i: int,
-    ) -> Float[Tensor, "b t d"]:
-        """Read and write the residual stream once a sublayer."""
+        only: Int[Tensor, "b"] | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        """Read and write the residual stream once a sublayer; with `only`, in one column a row."""
         own = None if cache is None else cache.layers[i]
-        x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
+        if only is None:
+            x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
+        else:
+            sight, context = sight.only(only, x.shape[1]), self.attention_norm.into(x)
+            x = x[torch.arange(len(x), device=x.device), only][:, None]
+            x = self.attention_norm(x, lambda y: self.attention(y, context, None, sight))
         if self.cross is not None and self.cross_norm is not None:
             other = None if cache is None else cache.cross[i]
             context = None if other is not None and other.length else memory
@@ -101,6 +107,11 @@ class Transformer(nn.Module):
         """The table of token vectors, which a head may be tied to."""
         return self.tokens
 
+    @property
+    def narrows(self) -> bool:
+        """Whether it can make `batch.only`: there is no bias of the scores to cut a row out of."""
+        return type(self.position).geometry is PositionModule.geometry
+
     def new_cache(self) -> Cache:
         """Make an empty cache for this stack."""
         return Cache(self.a.n_layers)
@@ -132,7 +143,7 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         memory: Float[Tensor, "b s d"] | None = None,
         memory_visibility: Visibility | None = None,
-    ) -> Float[Tensor, "b t d"]:
+    ) -> Float[Tensor, "b n d"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read."""
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
         x = self.embed(batch, past)
@@ -147,7 +158,8 @@ class Transformer(nn.Module):
         if memory_visibility is not None:
             memory_sight = Sight(across(visibility, memory_visibility, queries))
         for i, layer in enumerate(self.layers):
-            x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i)
+            only = batch.only if i == len(self.layers) - 1 else None
+            x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i, only)
         return self.final_dropout(self.final_norm(x))
 
 

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unmask.demo import bundled, recipe_file
@@ -17,6 +17,7 @@ from unmask.training import recipe as recipes
 
 MINUTES = 4.0
 SEEDS = 5
+BOXED = "unmask-mini-en"
 _SHOWN = 3
 """Sentences that are shown on the terminal."""
 
@@ -31,6 +32,8 @@ class Demo:
     bigram_accuracy: float
     """Of a table that is told the true word before each hidden one."""
     tuned: Tuned
+    boxed: Tuned
+    """The same task, from the model in the package."""
     seconds: float
 
 
@@ -72,16 +75,20 @@ def demo(
         say(f"2. Fine-tuning {seeds} times from these weights, and {seeds} times from random ones:")
         say("   is a sentence spoken or told?")
         tuned = _tuned(out, seeds)
+        for line in tuned.summary():
+            say(f"   {line}")
+        say(f"   and from {BOXED}, which is in the package and has read more:")
+        boxed = _boxed(out, seeds)
+        say(f"   {boxed.summary()[0]}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
-    for line in tuned.summary():
-        say(f"   {line}")
     say(f"3. The report: {write_report(out)}")
     return Demo(
         folder=out,
         masked_accuracy=accuracy,
         bigram_accuracy=bigram,
         tuned=tuned,
+        boxed=boxed,
         seconds=time.monotonic() - begin,
     )
 
@@ -97,9 +104,27 @@ def _pretrained(out: Path, minutes: int | float, quiet: bool) -> Record:
 
 def _tuned(out: Path, seeds: int) -> Tuned:
     """Fine-tune, unless that was done by an earlier call; keep the comparison for the report."""
-    folder = out / "spoken"
-    tuned = finetune(
-        out,
+    tuned = _finetuned(out, out / "spoken", seeds, baseline=True)
+    comparison = read_record(out / "spoken").results
+    if comparison is not None:
+        save_results(out, comparison)
+    return tuned
+
+
+def _boxed(out: Path, seeds: int) -> Tuned:
+    """Fine-tune the model in the package, too, and put it beside the others in the report."""
+    tuned = _finetuned(BOXED, out / "spoken-boxed", seeds, baseline=False)
+    comparison, own = read_record(out).results, read_record(out / "spoken-boxed").results
+    if comparison is not None and own is not None:
+        arm = replace(own.arms[0], name=BOXED)
+        others = tuple(a for a in comparison.arms if a.name != BOXED)
+        save_results(out, replace(comparison, arms=(*others, arm)))
+    return tuned
+
+
+def _finetuned(base: str | Path, folder: Path, seeds: int, *, baseline: bool) -> Tuned:
+    return finetune(
+        base,
         task="classify",
         train=bundled("train"),
         dev=bundled("dev"),
@@ -107,15 +132,11 @@ def _tuned(out: Path, seeds: int) -> Tuned:
         text="sentence",
         label="label",
         out=folder,
-        baseline=True,
+        baseline=baseline,
         seeds=seeds,
         resume=folder.is_dir(),
         terminal=None,
     )
-    comparison = read_record(folder).results
-    if comparison is not None:
-        save_results(out, comparison)
-    return tuned
 
 
 def _show(record: Record, say: Callable[[str], None]) -> None:

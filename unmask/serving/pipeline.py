@@ -28,6 +28,7 @@ from unmask.generation.fill import Filled, fill
 from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
+from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
 from unmask.model.transformer import EncoderDecoder
@@ -162,7 +163,7 @@ class Pipeline:
         elif isinstance(head, LabelsHead):
             yield from head.scores(hidden, group.batch)
         else:
-            assert isinstance(head, TokenLabelsHead | SpansHead)
+            assert isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
 

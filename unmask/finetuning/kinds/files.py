@@ -1,0 +1,249 @@
+"""Files: what the rows of a file, or what is given to be predicted, say to a kind of task."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from unmask.finetuning import reading
+from unmask.finetuning.tables import Table
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import listed, named
+
+
+@runtime_checkable
+class Files(Protocol):
+    """What a kind of task reads."""
+
+    @property
+    def tagged(self) -> bool:
+        """Whether a row of its files is a sentence, a word a line in text files."""
+        ...
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Check the columns that were named, and find those that were not by customary names.
+
+        Raises:
+            ValueError: a named column does not exist, or nothing is found, with the columns that
+                there are.
+        """
+        ...
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the columns of a file to be predicted: the training file's, or customary ones.
+
+        Raises:
+            ValueError: it has neither.
+        """
+        ...
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read the items of a file.
+
+        Args:
+            table: the file.
+            columns: as `columns` or `texts` found them.
+            errors: what becomes of NULs and lone surrogates.
+            known: read the answers, too.
+            options: those of the task, some of which say how a file is read.
+
+        Raises:
+            ValueError: a value is not what it should be, with file and line.
+        """
+        ...
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Check something that is to be predicted.
+
+        Raises:
+            ValueError: it is not what this task takes.
+        """
+        ...
+
+    def plain(self, item: Item) -> Any:
+        """Return what `given` takes for an item."""
+        ...
+
+    def line(self, task: Task, line: str) -> Any:
+        """Return what `given` takes for a line of text."""
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """Files of which the training file decides how the others are read."""
+
+    def decided(
+        self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options with what the training file decides where nothing was said.
+
+        Raises:
+            ValueError: it leaves that open.
+        """
+        ...
+
+
+Truths = Callable[[Table, Columns, EncodingErrors, Mapping[str, Any]], Sequence[Truth]]
+"""Reads what is true of each row, by the options of the task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRows:
+    """Rows of one or several texts, and of what is true of them. An empty text is a text."""
+
+    kind: str
+    """Of task, for messages."""
+    counts: Sequence[int] | None
+    """How many columns of text can be named. None: any number."""
+    find: Callable[[Table], tuple[str, ...]]
+    """Finds columns of text that are not named."""
+    customary: Sequence[str]
+    """Names of the column of what is true."""
+    what: str
+    """Such a column holds, for messages."""
+    truths: Truths
+    tagged: bool = False
+
+    def columns(
+        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
+    ) -> Columns:
+        """Find the columns of text, and the one of what is true of them."""
+        refuse_choices(choices, self.kind)
+        counts = range(len(table.columns) + 1) if self.counts is None else self.counts
+        reading.check(table, texts, label, counts, self.kind)
+        found = tuple(texts) or self.find(table)
+        label = label or reading.find_one(table, self.customary, self.what, but=found)
+        return Columns(texts=found, label=label)
+
+    def texts(self, table: Table, columns: Columns) -> Columns:
+        """Find the columns of text."""
+        if all(name in table.columns for name in columns.texts):
+            return columns
+        return replace(columns, texts=self.find(table))
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read texts, and what is true of them."""
+        texts = reading.texts(table, columns.texts, errors)
+        truths = self.truths(table, columns, errors, options) if known else [None] * len(texts)
+        return [
+            Item(texts=t, truth=truth, where=table.where(i))
+            for i, (t, truth) in enumerate(zip(texts, truths, strict=True))
+        ]
+
+    def given(self, task: Task, text: Any, where: str) -> Item:
+        """Take a text, or as many as there are columns.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        n = len(task.columns.texts)
+        read = (text,) if isinstance(text, str) else tuple(text) if _is_list(text) else ()
+        fits = isinstance(text, str) if n == 1 else not isinstance(text, str) and len(read) == n
+        if not fits or not all(isinstance(t, str) for t in read):
+            wanted = {1: "a text", 2: "a pair of texts"}.get(n, f"{n} texts")
+            raise ValueError(f"{where} must be {wanted}, got {named(text)}")
+        return Item(texts=read, where=where)
+
+    def plain(self, item: Item) -> Any:
+        """Return a text, or several."""
+        return item.texts[0] if len(item.texts) == 1 else item.texts
+
+    def line(self, task: Task, line: str) -> Any:
+        """Read a text, or several with tabs between."""
+        return line.split("\t") if len(task.columns.texts) > 1 else line
+
+
+def each(read: Callable[[object, str, str], Truth]) -> Truths:
+    """Read what is true of each row from its value in the column of labels, with file and line."""
+
+    def truths(
+        table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    ) -> list[Truth]:
+        values = enumerate(table.column(columns.label))
+        return [read(value, columns.label, table.where(i)) for i, value in values]
+
+    return truths
+
+
+LABELS = each(reading.label)
+
+
+def find_text(table: Table) -> tuple[str, ...]:
+    """Find a column of text."""
+    return (reading.find_one(table, reading.ONE_TEXT, "text"),)
+
+
+def find_pair(table: Table) -> tuple[str, ...]:
+    """Find two columns of text.
+
+    Raises:
+        ValueError: there are none, with the columns that there are.
+    """
+    two = reading.find_two(table, reading.TWO_TEXTS)
+    if two is None:
+        raise ValueError(
+            f"{table.path}: which two columns hold the texts? "
+            f"None are called {' and '.join(reading.TWO_TEXTS[0])} or the like; name them "
+            f"(columns: {listed(table.columns)})"
+        )
+    return two
+
+
+def find_text_or_pair(table: Table) -> tuple[str, ...]:
+    """Find two columns of text, or one."""
+    return reading.find_two(table, reading.TWO_TEXTS) or find_text(table)
+
+
+def refuse_choices(choices: Sequence[str], kind: str) -> None:
+    """Refuse columns of options.
+
+    Raises:
+        ValueError: some are named.
+    """
+    if choices:
+        raise ValueError(f"{kind} has no options to choose from; choices are of `choose`")
+
+
+def as_words(text: Any, where: str) -> tuple[str, ...]:
+    """Check the words of a sentence.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if not _is_list(text) or not all(isinstance(word, str) for word in text):
+        raise ValueError(f"{where} must be a list of words, got {named(text)}")
+    return tuple(text)
+
+
+def as_record(text: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
+    """Check a table with some keys: {"question": ..., "context": ...}.
+
+    Raises:
+        ValueError: it is none, or lacks one.
+    """
+    if not isinstance(text, Mapping) or any(key not in text for key in keys):
+        raise ValueError(f"{where} must be a table with {', '.join(keys)}, got {named(text)}")
+    return text
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
