@@ -33,10 +33,10 @@ MASKED = (
 )
 TEXTS = ["The old king saw the gate.", "“It’s late,” she said — and left.", "In 1984, 3–2."]
 BLANKS = {
-    "She opened the door and walked into the [MASK].": {"room", "house", "garden", "hall", "night"},
-    "He was born in London in [MASK].": {str(year) for year in range(1900, 2011)},
-    "The film was directed [MASK] a young woman.": {"by"},
-    "She took [MASK] hat and went away.": {"her", "the", "a", "his"},
+    "The film was directed [MASK] a young woman.": "by",
+    "She took [MASK] hat and went away.": "her",
+    "They won the match by two [MASK].": "goals",
+    "He looked at her with his blue [MASK].": "eyes",
 }
 
 
@@ -63,9 +63,10 @@ def test_a_model_in_the_package_is_whole_and_small(name: str) -> None:
 
 
 def test_it_fills_easy_blanks_with_words_that_fit(model: Pipeline) -> None:
-    for text, allowed in BLANKS.items():
-        said = model.fill(text).blanks[0][0].text
-        assert said in allowed, f"{text}: {said}"
+    for text, word in BLANKS.items():
+        assert model.fill(text).blanks[0][0].text == word, text
+    said = model.fill("She opened the door and walked into the [MASK].").blanks[0]
+    assert "room" in [candidate.text for candidate in said]
 
 
 def test_it_knows_the_signs_of_print_and_of_the_keyboard(model: Pipeline) -> None:

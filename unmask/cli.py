@@ -894,7 +894,7 @@ def _reader(pipeline: "Pipeline") -> Callable[[str], Any]:
     from unmask.finetuning.predict import task_of
 
     task = pipeline.task or task_of(pipeline.opened)
-    return partial(TASK_KINDS[task.does].line, task)
+    return partial(TASK_KINDS[task.does].files.line, task)
 
 
 @app.command()

@@ -48,8 +48,8 @@ def jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
 
 def read(path: Path, *, known: bool = True, **named: Any) -> list[Item]:
     table = tables.read(path)
-    columns = ANSWER.columns(table, named.get("texts", ()), named.get("label"), ())
-    return ANSWER.items(table, columns, "strict", known=known, options={})
+    columns = ANSWER.files.columns(table, named.get("texts", ()), named.get("label"), ())
+    return ANSWER.files.items(table, columns, "strict", known=known, options={})
 
 
 def toys(n: int, seed: int = 0, impossible: float = 0.0) -> list[dict[str, Any]]:
@@ -218,12 +218,12 @@ def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
 
 def test_questions_are_given_as_tables_and_lines() -> None:
     task = Task(does="answer", columns=COLUMNS)
-    given = ANSWER.line(task, "who?\tAnn met\tBob")
+    given = ANSWER.files.line(task, "who?\tAnn met\tBob")
     assert given == {"question": "who?", "context": "Ann met\tBob"}
-    one = ANSWER.given(task, given, "text 1")
-    assert ANSWER.plain(one) == given
+    one = ANSWER.files.given(task, given, "text 1")
+    assert ANSWER.files.plain(one) == given
     with pytest.raises(ValueError, match="a line must be a question, a tab and the text"):
-        ANSWER.line(task, "who?")
+        ANSWER.files.line(task, "who?")
     for wrong, message in (
         ("who?", "text 1 must be a table with question, context, got str"),
         ({"question": "who?"}, "text 1 must be a table with question, context"),
@@ -231,7 +231,7 @@ def test_questions_are_given_as_tables_and_lines() -> None:
         ({"question": None, "context": ""}, "text 1: 'question' must be text, got NoneType"),
     ):
         with pytest.raises(ValueError, match=message):
-            ANSWER.given(task, wrong, "text 1")
+            ANSWER.files.given(task, wrong, "text 1")
 
 
 # Thresholds

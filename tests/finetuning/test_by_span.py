@@ -325,8 +325,8 @@ def all_items() -> dict[Path, list[Item]]:
     found = {}
     for path in (*XQUAD, *SHIFTS):
         table = tables.read(path)
-        columns = kind.columns(table, (), None, ())
-        found[path] = kind.items(table, columns, "strict", known=True, options={})
+        columns = kind.files.columns(table, (), None, ())
+        found[path] = kind.files.items(table, columns, "strict", known=True, options={})
     return found
 
 

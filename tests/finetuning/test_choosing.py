@@ -119,7 +119,7 @@ def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
     items = some_items(9, 1, known=False)
     items[2] = replace(items[2], texts=("cat " * 200,))
     items[4] = replace(items[4], options=("dog " * 200, "", "a"))
-    given = [TASK_KINDS["choose"].plain(item) for item in items]
+    given = [TASK_KINDS["choose"].files.plain(item) for item in items]
     alone = [predict(model, [one], task=TASK)[0] for one in given]
     for batch_tokens in (1, 90, 10_000):
         together = predict(model, given, task=TASK, batch_tokens=batch_tokens)
@@ -137,7 +137,7 @@ def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
     model, task = opened("t5"), replace(TASK, length=99)
     asked = ask(task, model.card, toy.tokenizer("t5"))
     (item,) = some_items(1, 3, known=False)
-    (answer,) = predict(model, [TASK_KINDS["choose"].plain(item)], task=task)
+    (answer,) = predict(model, [TASK_KINDS["choose"].files.plain(item)], task=task)
     said = []
     for k in range(len(item.options)):
         (question,) = asked.questions([replace(item, truth=k)])
@@ -186,7 +186,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
     assert said.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
     scores = said.scores["choice"].reshape(len(items), n_options)
     assert torch.allclose(scores, out.logits, atol=1e-4)
-    given = [TASK_KINDS["choose"].plain(item) for item in items]
+    given = [TASK_KINDS["choose"].files.plain(item) for item in items]
     for answer, row in zip(predict(mine, given), out.logits.softmax(-1).tolist(), strict=True):
         assert answer["probabilities"] == pytest.approx(row, abs=CLOSE)
 
@@ -257,7 +257,7 @@ def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Pat
         precision="float32",
     )  # fmt: skip
     assert tuned.best.dev["accuracy"] > 0.9  # guessing has 0.36
-    given = [TASK_KINDS["choose"].plain(item) for item in some_items(8, 7)]
+    given = [TASK_KINDS["choose"].files.plain(item) for item in some_items(8, 7)]
     here = tuned.predict(given)
     there = unmask.load(tmp_path / "out").predict(given)
     for a, b in zip(here, there, strict=True):
@@ -283,18 +283,18 @@ def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
     good = {"context": "x", "choices": ["a", "b", "c"], "label": 0}
     path = write(tmp_path / "bad.jsonl", [good, {"context": "x", **line}])
     kind, table = TASK_KINDS["choose"], read(path)
-    columns = kind.columns(table, (), None, ())
+    columns = kind.files.columns(table, (), None, ())
     with pytest.raises(ValueError, match=message):
-        kind.items(table, columns, "strict", known=True, options={"numbering": "from 0"})
+        kind.files.items(table, columns, "strict", known=True, options={"numbering": "from 0"})
 
 
 def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
     rows = [{"context": "x", "choices": ["a", "b", "c"], "label": i} for i in (1, 2)]
     kind, table = TASK_KINDS["choose"], read(write(tmp_path / "short.jsonl", rows))
-    columns = kind.columns(table, (), None, ())
+    columns = kind.files.columns(table, (), None, ())
     with pytest.raises(ValueError, match="fit several ways"):
-        kind.items(table, columns, "strict", known=True, options={})
-    found = kind.items(
+        kind.files.items(table, columns, "strict", known=True, options={})
+    found = kind.files.items(
         table, columns, "strict", known=True, options=options("choose", {"numbering": "from 1"})
     )
     assert [item.truth for item in found] == [0, 1]
@@ -320,13 +320,15 @@ def test_what_cannot_be_chosen_from_is_named(text, message: str) -> None:
 
 def test_lines_and_tables_say_the_same() -> None:
     kind = TASK_KINDS["choose"]
-    item = kind.given(TASK, kind.line(TASK, "a cat\truns\twalks"), "line 1")
-    assert item == kind.given(TASK, {"context": "a cat", "choices": ["runs", "walks"]}, "line 1")
-    turns = kind.given(
+    item = kind.files.given(TASK, kind.files.line(TASK, "a cat\truns\twalks"), "line 1")
+    assert item == kind.files.given(
+        TASK, {"context": "a cat", "choices": ["runs", "walks"]}, "line 1"
+    )
+    turns = kind.files.given(
         TASK, {"context": ["a", "b"], "question": "c", "choices": ("d", "e")}, "text 1"
     )
     assert turns.texts == ("a b", "c")
-    assert kind.given(TASK, kind.plain(turns), "text 1") == turns
+    assert kind.files.given(TASK, kind.files.plain(turns), "text 1") == turns
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared data are not here")
@@ -338,8 +340,8 @@ def test_published_files_are_read_whole() -> None:
     kind = TASK_KINDS["choose"]
     for name, (n, n_options) in counts.items():
         table = read(DATA / name)
-        columns = kind.columns(table, (), None, ())
-        found = kind.items(table, columns, "strict", known=True, options={})
+        columns = kind.files.columns(table, (), None, ())
+        found = kind.files.items(table, columns, "strict", known=True, options={})
         assert len(found) == n
         assert {len(item.options) for item in found} == {n_options}
         assert {item.truth for item in found} == set(range(n_options))

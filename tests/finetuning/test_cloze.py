@@ -230,6 +230,6 @@ def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
 
     kind = TASK_KINDS["cloze"]
     rows = toy.write(tmp_path / "one.tsv", [("a", "b")])
-    assert kind.columns(read(rows), (), None, ()) == Columns(texts=("text",), label="label")
+    assert kind.files.columns(read(rows), (), None, ()) == Columns(texts=("text",), label="label")
     pair = toy.write(tmp_path / "two.tsv", [("a", "b", "c")], "sentence1\tsentence2\tlabel")
-    assert kind.columns(read(pair), (), None, ()).texts == ("sentence1", "sentence2")
+    assert kind.files.columns(read(pair), (), None, ()).texts == ("sentence1", "sentence2")

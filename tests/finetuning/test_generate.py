@@ -143,13 +143,13 @@ def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     table = read(path)
-    columns = KIND.columns(table, (), None, ())
+    columns = KIND.files.columns(table, (), None, ())
     assert columns == Columns(texts=("body",), label="subject")
-    found = KIND.items(table, columns, "strict", known=True, options={})
+    found = KIND.files.items(table, columns, "strict", known=True, options={})
     assert [item.truth for item in found] == [
         ("cat", "a", "the cat"), ("dog", "the dog"), ("1", "one"),
     ]  # fmt: skip
-    other = KIND.items(table, columns, "strict", known=True, options={"references": "none"})
+    other = KIND.files.items(table, columns, "strict", known=True, options={"references": "none"})
     assert [item.truth for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
     truth = [item.truth for item in found if item.truth is not None]
     scores = KIND.measure(task(), truth, ["the cat", "the dog", "two"])
@@ -167,7 +167,7 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
     ):
         path.write_text(json.dumps({"source": "a", "target": value}))
         with pytest.raises(ValueError, match=message):
-            KIND.items(read(path), ONE, "strict", known=True, options={})
+            KIND.files.items(read(path), ONE, "strict", known=True, options={})
     with pytest.raises(ValueError, match="bert-tiny reads in both directions"):
         heads_for(task(), toy.card("bert"))
     with pytest.raises(ValueError, match="length must be at least 34 for targets of 32 tokens"):

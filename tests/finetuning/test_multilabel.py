@@ -50,8 +50,10 @@ def jsonl(path: Path, rows: list[tuple[str, object]]) -> Path:
 
 def items(path: Path, **given) -> list[Item]:
     table = read(path)
-    columns = KIND.columns(table, (), None, ())
-    return KIND.items(table, columns, "strict", known=True, options=options("multilabel", given))
+    columns = KIND.files.columns(table, (), None, ())
+    return KIND.files.items(
+        table, columns, "strict", known=True, options=options("multilabel", given)
+    )
 
 
 def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ def table(columns: str, *rows: tuple[object, ...]) -> Table:
 
 
 def find_columns(table: Table, kind, texts=(), label=None) -> Columns:
-    return TASK_KINDS[kind].columns(table, texts, label, ())
+    return TASK_KINDS[kind].files.columns(table, texts, label, ())
 
 
 def items(table: Table, kind) -> list[Item]:
     columns = Columns(texts=("text",), label="label")
-    return TASK_KINDS[kind].items(table, columns, "strict", known=True, options={})
+    return TASK_KINDS[kind].files.items(table, columns, "strict", known=True, options={})
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def prepare(
     begun = begin(
         opened or tuning.base,
         task,
-        _all_texts(data.train, tagged=TASK_KINDS[task.does].tagged),
+        _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
         tokenizer=tuning.tokenizer,
         dropout=tuning.dropout,
         auxiliary=tuning.auxiliary,

@@ -9,7 +9,8 @@ import numpy as np
 
 from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.kinds.kind import Deciding, Informed
+from unmask.finetuning.kinds.files import Deciding
+from unmask.finetuning.kinds.kind import Informed
 from unmask.finetuning.methods import Full, Method, rate_of
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
@@ -158,10 +159,10 @@ def read(tuning: Tuning) -> Data:
     """
     kind = TASK_KINDS[tuning.task]
     table = _table(tuning, tuning.train)
-    columns = kind.columns(table, tuning.text, tuning.label, tuning.choices)
+    columns = kind.files.columns(table, tuning.text, tuning.label, tuning.choices)
     notes = _of_columns(tuning, columns)
-    if isinstance(kind, Deciding):
-        said = kind.decided(table, columns, tuning.encoding_errors, tuning.options)
+    if isinstance(kind.files, Deciding):
+        said = kind.files.decided(table, columns, tuning.encoding_errors, tuning.options)
         tuning = replace(tuning, options=said)
     train = _items(tuning, table, columns)
     if not train:
@@ -182,7 +183,8 @@ def read(tuning: Tuning) -> Data:
         kind.labels(train, f"{tuning.rows} rows of {tuning.train}")
     notes += _unseen(train, labels)
     for name, some in (("training", train), ("dev", dev), ("test", test)):
-        if not kind.tagged and (n := sum(not any(t.strip() for t in item.texts) for item in some)):
+        n = sum(not any(t.strip() for t in item.texts) for item in some)
+        if n and not kind.files.tagged:
             notes.append(f"{n:,} of {len(some):,} {name} texts are empty")
     return Data(
         columns=columns, train=train, dev=dev, test=test, labels=labels,
@@ -217,13 +219,13 @@ def _table(tuning: Tuning, path: str) -> tables.Table:
     return tables.read(
         path,
         header=tuning.columns,
-        tagged=TASK_KINDS[tuning.task].tagged,
+        tagged=TASK_KINDS[tuning.task].files.tagged,
         errors=tuning.encoding_errors,
     )
 
 
 def _items(tuning: Tuning, table: tables.Table, columns: Columns) -> list[Item]:
-    found = TASK_KINDS[tuning.task].items(
+    found = TASK_KINDS[tuning.task].files.items(
         table, columns, tuning.encoding_errors, known=True, options=tuning.options
     )
     return reading.with_names(found, tuning.labels) if tuning.labels else found

@@ -134,7 +134,7 @@ def predict(
         if task.does in ("classify", "regress", "multilabel") and not isinstance(texts[0], str):
             task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
     asked = ask(task, opened.card, opened.tokenizer)
-    given = TASK_KINDS[task.does].given
+    given = TASK_KINDS[task.does].files.given
     items = [given(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
     said = say(asked, opened.model, asked.questions(items), batch_tokens)
     return [asked.answer(item, scores) for item, scores in zip(items, said.scores, strict=True)]

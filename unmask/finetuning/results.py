@@ -78,7 +78,7 @@ def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
     kind = TASK_KINDS[task.does]
     usual = kind.usual(task, train)
     known = [item.truth for item in dev if item.truth is not None]
-    if kind.tagged:
+    if kind.files.tagged:
         said: list[Any] = [(usual,) * len(t) for t in known if isinstance(t, tuple)]
     else:
         said = [usual] * len(known)
@@ -114,7 +114,7 @@ def trust(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[s
 def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
     """List the wrong answers that the model was surest of, or the numbers farthest off."""
     task = asked.task
-    if TASK_KINDS[task.does].tagged:
+    if TASK_KINDS[task.does].files.tagged:
         return []
     found: list[tuple[float, dict[str, Any]]] = []
     for item, rows in zip(items, scores, strict=True):

@@ -75,14 +75,15 @@ def score_file(
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     task = task_of(opened) if task is None else task
     kind = TASK_KINDS[task.does]
-    table = tables.read(path, header=tuple(columns), tagged=kind.tagged, errors=encoding_errors)
+    files = kind.files
+    table = tables.read(path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors)
     own = task.columns
     if not text and all(name in table.columns for name in own.texts):
         text = own.texts
     if label is None and own.label in table.columns:
         label = own.label
-    found = kind.columns(table, text, label, own.choices)
-    items = kind.items(table, found, encoding_errors, known=True, options=task.options)
+    found = files.columns(table, text, label, own.choices)
+    items = files.items(table, found, encoding_errors, known=True, options=task.options)
     kind.check(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")

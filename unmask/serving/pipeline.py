@@ -194,16 +194,16 @@ class Pipeline:
             ValueError: it has no such columns, is damaged, or the model labels nothing.
         """
         task = self._task()
-        kind = TASK_KINDS[task.does]
-        table = tables.read(path, tagged=kind.tagged, errors=encoding_errors)
-        items = kind.items(
+        files = TASK_KINDS[task.does].files
+        table = tables.read(path, tagged=files.tagged, errors=encoding_errors)
+        items = files.items(
             table,
-            kind.texts(table, task.columns),
+            files.texts(table, task.columns),
             encoding_errors,
             known=False,
             options=task.options,
         )
-        return [kind.plain(item) for item in items]
+        return [files.plain(item) for item in items]
 
     def score(
         self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"

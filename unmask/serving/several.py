@@ -112,7 +112,7 @@ class Several:
         questions: list[Question] = []
         for i, (text, name) in enumerate(zip(texts, parts, strict=True)):
             part = self._parts[name]
-            item = TASK_KINDS[part.task.does].given(part.task, text, f"text {i + 1}")
+            item = TASK_KINDS[part.task.does].files.given(part.task, text, f"text {i + 1}")
             items.append(item)
             questions += [replace(q, item=i) for q in part.asked.questions([item])]
         said = self._say(questions, parts, batch_tokens)

@@ -13,8 +13,8 @@ from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import SPANS, Ask, in_words
 from unmask.finetuning.by_span import BySpan, around_context
-from unmask.finetuning.kinds.classify import refuse_choices
-from unmask.finetuning.kinds.kind import as_record, one_stack
+from unmask.finetuning.kinds.files import Files, as_record, refuse_choices
+from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.measures import answers
 from unmask.finetuning.squad import answers_of
 from unmask.finetuning.tables import Table
@@ -60,14 +60,10 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True)
-class AnswerFromText:
-    """A part of a text that answers a question, or none."""
+class QuestionRows:
+    """Questions, contexts, and answers with their places."""
 
     tagged: bool = False
-    in_parts: bool = True
-    options: type = AnswerOptions
-    one_label: bool = False
-    problem: str | None = None
 
     def columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
@@ -146,6 +142,17 @@ class AnswerFromText:
                 f"a line must be a question, a tab and the text that answers it, got {named(line)}"
             )
         return {QUESTION: question, CONTEXT: context}
+
+
+@dataclass(frozen=True)
+class AnswerFromText:
+    """A part of a text that answers a question, or none."""
+
+    files: Files = QuestionRows()
+    in_parts: bool = True
+    options: type = AnswerOptions
+    one_label: bool = False
+    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Answers are not labels; but some question must have one."""

@@ -19,7 +19,8 @@ from unmask.finetuning.choices import (
     read_choices,
 )
 from unmask.finetuning.kinds.classify import label_heads
-from unmask.finetuning.kinds.kind import as_record, one_stack
+from unmask.finetuning.kinds.files import Files, as_record
+from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import Choice
@@ -43,14 +44,10 @@ class ChooseOptions:
 
 
 @dataclass(frozen=True)
-class Choose:
-    """One of some options; an answer is its number, from 0."""
+class ChoiceRows:
+    """Texts, options, and which of these is right."""
 
     tagged: bool = False
-    in_parts: bool = False
-    options: type = ChooseOptions
-    one_label: bool = False
-    problem: str | None = None
 
     def columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
@@ -121,6 +118,17 @@ class Choose:
         """Read a text and its options with tabs between."""
         text, *options = line.split("\t")
         return {CONTEXT: text, CHOICES: options}
+
+
+@dataclass(frozen=True)
+class Choose:
+    """One of some options; an answer is its number, from 0."""
+
+    files: Files = ChoiceRows()
+    in_parts: bool = False
+    options: type = ChooseOptions
+    one_label: bool = False
+    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Each item has its own options."""

@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, in_words
 from unmask.finetuning.by_cloze import BLANK, ByCloze, Pattern
-from unmask.finetuning.kinds.classify import CLASSIFY, refuse_choices
+from unmask.finetuning.kinds.classify import CLASSIFY
+from unmask.finetuning.kinds.files import Files, TextRows, find_text_or_pair
 from unmask.finetuning.kinds.kind import language_spec, one_stack
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
-from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
 
@@ -35,59 +32,18 @@ class ClozeOptions:
     none is its own word."""
 
 
+FILES = TextRows(kind="cloze", counts=(1, 2), find=find_text_or_pair)
+
+
 @dataclass(frozen=True)
 class Cloze:
     """One label for a text, or for two, by its word."""
 
-    tagged: bool = False
+    files: Files = FILES
     in_parts: bool = False
     options: type = ClozeOptions
     one_label: bool = True
     problem: str | None = None
-
-    def columns(
-        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
-        """Find one or two columns of text, and one of labels."""
-        refuse_choices(choices, "cloze")
-        reading.check(table, texts, label, (1, 2), "cloze")
-        found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, reading.CLASSES, "label", but=found)
-        return Columns(texts=found, label=label)
-
-    def texts(self, table: Table, columns: Columns) -> Columns:
-        """Find the columns of text."""
-        if all(name in table.columns for name in columns.texts):
-            return columns
-        return replace(columns, texts=self._find(table))
-
-    def _find(self, table: Table) -> tuple[str, ...]:
-        two = reading.find_two(table, reading.TWO_TEXTS)
-        return two or (reading.find_one(table, reading.ONE_TEXT, "text"),)
-
-    def items(
-        self,
-        table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
-        *,
-        known: bool,
-        options: Mapping[str, Any],
-    ) -> list[Item]:
-        """Read texts and labels."""
-        return CLASSIFY.items(table, columns, errors, known=known, options=options)
-
-    def given(self, task: Task, text: Any, where: str) -> Item:
-        """Take a text, or a pair."""
-        return CLASSIFY.given(task, text, where)
-
-    def plain(self, item: Item) -> Any:
-        """Return a text, or a pair."""
-        return CLASSIFY.plain(item)
-
-    def line(self, task: Task, line: str) -> Any:
-        """Read a text, or a pair with a tab between."""
-        return CLASSIFY.line(task, line)
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""

@@ -98,9 +98,24 @@ Truths = Callable[[Table, Columns, EncodingErrors, Mapping[str, Any]], Sequence[
 """Reads what is true of each row, by the options of the task."""
 
 
+def each(read: Callable[[object, str, str], Truth]) -> Truths:
+    """Read what is true of each row from its value in the column of labels, with file and line."""
+
+    def truths(
+        table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    ) -> list[Truth]:
+        values = enumerate(table.column(columns.label))
+        return [read(value, columns.label, table.where(i)) for i, value in values]
+
+    return truths
+
+
+LABELS = each(reading.label)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextRows:
-    """Rows of one or several texts, and of what is true of them. An empty text is a text."""
+    """Rows of texts and what is true of them: a label, if nothing else. An empty text is a text."""
 
     kind: str
     """Of task, for messages."""
@@ -108,11 +123,11 @@ class TextRows:
     """How many columns of text can be named. None: any number."""
     find: Callable[[Table], tuple[str, ...]]
     """Finds columns of text that are not named."""
-    customary: Sequence[str]
+    customary: Sequence[str] = reading.CLASSES
     """Names of the column of what is true."""
-    what: str
+    what: str = "label"
     """Such a column holds, for messages."""
-    truths: Truths
+    truths: Truths = LABELS
     tagged: bool = False
 
     def columns(
@@ -170,21 +185,6 @@ class TextRows:
     def line(self, task: Task, line: str) -> Any:
         """Read a text, or several with tabs between."""
         return line.split("\t") if len(task.columns.texts) > 1 else line
-
-
-def each(read: Callable[[object, str, str], Truth]) -> Truths:
-    """Read what is true of each row from its value in the column of labels, with file and line."""
-
-    def truths(
-        table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
-    ) -> list[Truth]:
-        values = enumerate(table.column(columns.label))
-        return [read(value, columns.label, table.where(i)) for i, value in values]
-
-    return truths
-
-
-LABELS = each(reading.label)
 
 
 def find_text(table: Table) -> tuple[str, ...]:

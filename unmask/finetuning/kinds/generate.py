@@ -10,14 +10,8 @@ from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import LANGUAGE, Around, Ask, encode, in_words
 from unmask.finetuning.by_text import ByText
-from unmask.finetuning.kinds.classify import refuse_choices
-from unmask.finetuning.kinds.kind import (
-    as_texts,
-    language_spec,
-    one_stack,
-    plain_texts,
-    texts_of_line,
-)
+from unmask.finetuning.kinds.files import Files, TextRows
+from unmask.finetuning.kinds.kind import language_spec, one_stack
 from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
@@ -65,71 +59,62 @@ class GenerateOptions:
                 raise ValueError(f"options.{name} must be at least 1, got {value}")
 
 
+def _find_source(table: Table) -> tuple[str, ...]:
+    return (reading.find_one(table, SOURCES, "source"),)
+
+
+def _all_targets(
+    table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+) -> Sequence[Truth]:
+    """Read the targets of each row; of several the first is learned, and all are right."""
+    more = _options(options).references
+    others = more if more in table.columns else columns.label
+    read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
+    found: list[Truth] = []
+    for i in range(len(table)):
+        where = table.where(i)
+        truth = [t for name, column in read for t in _targets(column[i], name, where, errors)]
+        if not truth:
+            raise ValueError(f"{where}: no target in column {columns.label!r}")
+        found.append(tuple(dict.fromkeys(truth)))
+    return found
+
+
+def _targets(value: object, column: str, where: str, errors: EncodingErrors) -> list[str]:
+    """Read one target or a list of them; a number is its text."""
+    values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
+    return [_target(one, column, where, errors) for one in values]
+
+
+def _target(value: object, column: str, where: str, errors: EncodingErrors) -> str:
+    if value is None:
+        raise ValueError(f"{where}: no target in column {column!r}")
+    if isinstance(value, str):
+        return as_text(value, where, column, errors)
+    if isinstance(value, int | float):
+        return reading.label(value, column, where)
+    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
+
+
+FILES = TextRows(
+    kind="generate",
+    counts=None,
+    find=_find_source,
+    customary=TARGETS,
+    what="target",
+    truths=_all_targets,
+)
+
+
 @dataclass(frozen=True)
 class Generate:
     """A text for one or several texts."""
 
-    tagged: bool = False
+    files: Files = FILES
     in_parts: bool = False
     options: type = GenerateOptions
     one_label: bool = False
     problem: str | None = None
-
-    def columns(
-        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
-        """Find a column of sources and one of targets; more sources can be named."""
-        refuse_choices(choices, "generate")
-        reading.check(table, texts, label, range(len(table.columns) + 1), "generate")
-        found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, TARGETS, "target", but=found)
-        return Columns(texts=found, label=label)
-
-    def texts(self, table: Table, columns: Columns) -> Columns:
-        """Find the columns of sources."""
-        if all(name in table.columns for name in columns.texts):
-            return columns
-        return replace(columns, texts=self._find(table))
-
-    def _find(self, table: Table) -> tuple[str, ...]:
-        return (reading.find_one(table, SOURCES, "source"),)
-
-    def items(
-        self,
-        table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
-        *,
-        known: bool,
-        options: Mapping[str, Any],
-    ) -> list[Item]:
-        """Read sources and targets; of several targets the first is learned, and all are right."""
-        texts = reading.texts(table, columns.texts, errors)
-        if not known:
-            return [Item(texts=t, where=table.where(i)) for i, t in enumerate(texts)]
-        more = _options(options).references
-        others = more if more in table.columns else columns.label
-        read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
-        found: list[Item] = []
-        for i, some in enumerate(texts):
-            where = table.where(i)
-            truth = [t for name, column in read for t in _targets(column[i], name, where, errors)]
-            if not truth:
-                raise ValueError(f"{where}: no target in column {columns.label!r}")
-            found.append(Item(texts=some, truth=tuple(dict.fromkeys(truth)), where=where))
-        return found
-
-    def given(self, task: Task, text: Any, where: str) -> Item:
-        """Take a text, or as many as there are columns."""
-        return Item(texts=as_texts(text, len(task.columns.texts), where), where=where)
-
-    def plain(self, item: Item) -> Any:
-        """Return a text, or several."""
-        return plain_texts(item)
-
-    def line(self, task: Task, line: str) -> Any:
-        """Read a text, or several with tabs between."""
-        return texts_of_line(task, line)
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Anything can be written."""
@@ -241,22 +226,6 @@ def _installed(module: str) -> bool:
 
 def _options(options: Mapping[str, Any]) -> GenerateOptions:
     return from_dict(GenerateOptions, options, "options")
-
-
-def _targets(value: object, column: str, where: str, errors: EncodingErrors) -> list[str]:
-    """Read one target or a list of them; a number is its text."""
-    values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
-    return [_target(one, column, where, errors) for one in values]
-
-
-def _target(value: object, column: str, where: str, errors: EncodingErrors) -> str:
-    if value is None:
-        raise ValueError(f"{where}: no target in column {column!r}")
-    if isinstance(value, str):
-        return as_text(value, where, column, errors)
-    if isinstance(value, int | float):
-        return reading.label(value, column, where)
-    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
 
 
 def _references(truth: Truth | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -13,8 +14,8 @@ from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, Around, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
-from unmask.finetuning.kinds.classify import refuse_choices
-from unmask.finetuning.kinds.kind import as_texts, one_stack, plain_texts, texts_of_line
+from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
+from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.measures.label_sets import of_label_sets
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
@@ -48,67 +49,53 @@ class MultilabelOptions:
             raise ValueError(f"options.threshold must be between 0 and 1, got {self.threshold}")
 
 
+def labels_of(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
+    """Read the labels of a text, each once, by the alphabet.
+
+    Raises:
+        ValueError: one is none, with file and line.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        parts: list[object] = [*value.split(separator)] if value.strip() else []
+    elif isinstance(value, list | tuple):
+        parts = [*cast("list[object]", value)]
+    else:
+        parts = [value]
+    for part in parts:
+        if part is None or (isinstance(part, str) and not part.strip()):
+            raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
+    return tuple(sorted({reading.label(part, column, where) for part in parts}))
+
+
+def _label_sets(
+    table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+) -> Sequence[Truth]:
+    """Read lists of labels, or text with separators; nothing if none holds."""
+    separator = _options(options).separator
+    return each(partial(labels_of, separator=separator))(table, columns, errors, options)
+
+
+FILES = TextRows(
+    kind="multilabel",
+    counts=(1, 2),
+    find=find_text,
+    customary=SETS,
+    what="labels",
+    truths=_label_sets,
+)
+
+
 @dataclass(frozen=True)
 class Multilabel:
     """Any of some labels, or none, for one or two texts."""
 
-    tagged: bool = False
+    files: Files = FILES
     in_parts: bool = False
     options: type = MultilabelOptions
     one_label: bool = False
     problem: str | None = SEVERAL_LABELS
-
-    def columns(
-        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
-        """Find a column of text, and one of labels; two columns of text can be named."""
-        refuse_choices(choices, "multilabel")
-        reading.check(table, texts, label, (1, 2), "multilabel")
-        found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, SETS, "labels", but=found)
-        return Columns(texts=found, label=label)
-
-    def texts(self, table: Table, columns: Columns) -> Columns:
-        """Find the column of text."""
-        if all(name in table.columns for name in columns.texts):
-            return columns
-        return replace(columns, texts=self._find(table))
-
-    def _find(self, table: Table) -> tuple[str, ...]:
-        return (reading.find_one(table, reading.ONE_TEXT, "text"),)
-
-    def items(
-        self,
-        table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
-        *,
-        known: bool,
-        options: Mapping[str, Any],
-    ) -> list[Item]:
-        """Read texts and labels: a list of them, or text with separators; nothing if none holds."""
-        texts = reading.texts(table, columns.texts, errors)
-        if not known:
-            return [Item(texts=t, where=table.where(i)) for i, t in enumerate(texts)]
-        separator = _options(options).separator
-        truths = table.column(columns.label)
-        return [
-            Item(texts=t, truth=labels_of(y, columns.label, where, separator), where=where)
-            for i, (t, y) in enumerate(zip(texts, truths, strict=True))
-            for where in (table.where(i),)
-        ]
-
-    def given(self, task: Task, text: Any, where: str) -> Item:
-        """Take a text, or a pair."""
-        return Item(texts=as_texts(text, len(task.columns.texts), where), where=where)
-
-    def plain(self, item: Item) -> Any:
-        """Return a text, or a pair."""
-        return plain_texts(item)
-
-    def line(self, task: Task, line: str) -> Any:
-        """Read a text, or a pair with a tab between."""
-        return texts_of_line(task, line)
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
@@ -160,26 +147,6 @@ class Multilabel:
             around=Around.of(tokenizer.special, one_stack(card.architecture), task.length),
             threshold=_options(task.options).threshold,
         )
-
-
-def labels_of(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
-    """Read the labels of a text, each once, by the alphabet.
-
-    Raises:
-        ValueError: one is none, with file and line.
-    """
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        parts: list[object] = [*value.split(separator)] if value.strip() else []
-    elif isinstance(value, list | tuple):
-        parts = [*cast("list[object]", value)]
-    else:
-        parts = [value]
-    for part in parts:
-        if part is None or (isinstance(part, str) and not part.strip()):
-            raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
-    return tuple(sorted({reading.label(part, column, where) for part in parts}))
 
 
 def _options(given: Mapping[str, Any]) -> MultilabelOptions:

@@ -1,89 +1,41 @@
 """A number for a text, or for a pair of texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.in_words import rounded
-from unmask.finetuning.kinds.classify import (
-    ask_for_label,
-    label_heads,
-    refuse_choices,
-)
-from unmask.finetuning.kinds.kind import NoOptions, as_texts, plain_texts, texts_of_line
-from unmask.finetuning.tables import Table
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.finetuning.kinds.classify import ask_for_label, label_heads
+from unmask.finetuning.kinds.files import Files, TextRows, each, find_text_or_pair
+from unmask.finetuning.kinds.kind import NoOptions
+from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
-from unmask.text.lines import EncodingErrors
 from unmask.tokens.tokenizer import Tokenizer
+
+FILES = TextRows(
+    kind="regress",
+    counts=(1, 2),
+    find=find_text_or_pair,
+    customary=reading.NUMBERS,
+    what="score",
+    truths=each(reading.number),
+)
 
 
 @dataclass(frozen=True)
 class Regress:
     """A number for one or two texts."""
 
-    tagged: bool = False
+    files: Files = FILES
     in_parts: bool = False
     options: type = NoOptions
     one_label: bool = False
     problem: str | None = "regression"
-
-    def columns(
-        self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
-        """Find one or two columns of text, and one of numbers."""
-        refuse_choices(choices, "regress")
-        reading.check(table, texts, label, (1, 2), "regress")
-        found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, reading.NUMBERS, "score", but=found)
-        return Columns(texts=found, label=label)
-
-    def texts(self, table: Table, columns: Columns) -> Columns:
-        """Find the columns of text."""
-        if all(name in table.columns for name in columns.texts):
-            return columns
-        return replace(columns, texts=self._find(table))
-
-    def _find(self, table: Table) -> tuple[str, ...]:
-        two = reading.find_two(table, reading.TWO_TEXTS)
-        return two or (reading.find_one(table, reading.ONE_TEXT, "text"),)
-
-    def items(
-        self,
-        table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
-        *,
-        known: bool,
-        options: Mapping[str, Any],
-    ) -> list[Item]:
-        """Read texts and numbers."""
-        texts = reading.texts(table, columns.texts, errors)
-        if not known:
-            return [Item(texts=t, where=table.where(i)) for i, t in enumerate(texts)]
-        truths = table.column(columns.label)
-        return [
-            Item(texts=t, truth=reading.number(y, columns.label, where), where=where)
-            for i, (t, y) in enumerate(zip(texts, truths, strict=True))
-            for where in (table.where(i),)
-        ]
-
-    def given(self, task: Task, text: Any, where: str) -> Item:
-        """Take a text, or a pair."""
-        return Item(texts=as_texts(text, len(task.columns.texts), where), where=where)
-
-    def plain(self, item: Item) -> Any:
-        """Return a text, or a pair."""
-        return plain_texts(item)
-
-    def line(self, task: Task, line: str) -> Any:
-        """Read a text, or a pair with a tab between."""
-        return texts_of_line(task, line)
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""

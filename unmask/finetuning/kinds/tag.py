@@ -8,8 +8,9 @@ from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.kinds.classify import most_frequent, refuse_choices
-from unmask.finetuning.kinds.kind import as_words, one_stack
+from unmask.finetuning.kinds.classify import most_frequent
+from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
+from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.spans import Scheme, impossible, scheme_of
 from unmask.finetuning.tables import WORDS, Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
@@ -48,14 +49,10 @@ class TagOptions:
 
 
 @dataclass(frozen=True)
-class Tag:
-    """A label for each word."""
+class SentenceRows:
+    """Sentences, and the tags of their words."""
 
     tagged: bool = True
-    in_parts: bool = True
-    options: type = TagOptions
-    one_label: bool = False
-    problem: str | None = None
 
     def columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
@@ -108,6 +105,17 @@ class Tag:
     def line(self, task: Task, line: str) -> Any:
         """Read words between spaces."""
         return line.split()
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A label for each word."""
+
+    files: Files = SentenceRows()
+    in_parts: bool = True
+    options: type = TagOptions
+    one_label: bool = False
+    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the tags that occur."""
