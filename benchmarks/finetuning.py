@@ -39,7 +39,7 @@ from unmask.checkpoints.huggingface import write_folder
 from unmask.finetuning.job import prepare
 from unmask.finetuning.methods import Full, begin_method
 from unmask.finetuning.plan import Tuning
-from unmask.finetuning.tune import _start  # what `finetune` runs, a step at a time
+from unmask.finetuning.single import start
 from unmask.published.catalogue import published
 from unmask.serving.pipeline import load
 from unmask.tokens.tokenizer import learn
@@ -105,7 +105,7 @@ class OursTuning:
         job = prepare(tuning, None, folder / "none", World(), threads, None)
         model = job.begun.model(0)
         begin_method(Full(), model, 0)
-        self.reports = loop.train(_start(job, model, 0))
+        self.reports = loop.train(start(job, model, 0))
 
     def turn(self, steps: int) -> list[float]:
         parallel.reuse_memory(True)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning.tune import Tuned, finetune
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask.finetuning import tune as tuning_module
-from unmask.finetuning.tune import Tuned, finetune
+from unmask.finetuning import single as tuning_module
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 

@@ -9,7 +9,8 @@ import toy_models as toy
 from unmask import cli
 from unmask.finetuning import suite as module
 from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
-from unmask.finetuning.tune import Tuned, run
+from unmask.finetuning.tune import run
+from unmask.finetuning.tuned import Tuned
 
 TOML = """
 name = "toys"

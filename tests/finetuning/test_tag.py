@@ -15,7 +15,7 @@ import unmask
 from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
-from unmask.finetuning import tune as tuning_module
+from unmask.finetuning import single as tuning_module
 from unmask.finetuning.begin import begin
 from unmask.finetuning.by_word import ByWord, Tagged, repaired
 from unmask.finetuning.kinds.catalogue import ask, heads_for, options
@@ -25,7 +25,8 @@ from unmask.finetuning.plan import Tuning, read
 from unmask.finetuning.predict import predict, say
 from unmask.finetuning.spans import labels_of, may_follow
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import Tuned, finetune
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
 from unmask.heads.recurrent import RecurrentTags
 from unmask.hiding.collate import pad
 

@@ -15,10 +15,12 @@ from torch.nn import functional as F
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder
 from unmask.config import from_dict
+from unmask.finetuning import single
 from unmask.finetuning import tune as tuning_module
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tune import Tuned, finetune
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
 from unmask.serving.record import Comparison, read_record
 
 SHORT = {
@@ -220,7 +222,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
     """The weights that are returned are those of the evaluation that was chosen."""
     base = toy.pretrained("bert", tmp_path / "base")
     seen: list[tuple[int, dict]] = []
-    evaluated = tuning_module._evaluated
+    evaluated = single._evaluated
 
     def falling(job, run, log, best):
         state = evaluated(job, run, log, best)
@@ -228,7 +230,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
         better = best is None or run.progress.step == 30
         return replace(state, step=run.progress.step, tensors=seen[-1][1]) if better else best
 
-    monkeypatch.setattr(tuning_module, "_evaluated", falling)
+    monkeypatch.setattr(single, "_evaluated", falling)
     tuned = quick(base, files, epochs=3.0)
     assert tuned.best.step == 30
     kept = dict(seen)[30]

@@ -21,7 +21,8 @@ from unmask.finetuning.methods import Method, method_of, word_of
 from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.plan import RANDOM, Tuning
 from unmask.finetuning.suites import find
-from unmask.finetuning.tune import Loaded, Tuned, run
+from unmask.finetuning.tune import Loaded, run
+from unmask.finetuning.tuned import Tuned
 from unmask.text.lines import EncodingErrors
 from unmask.training.recipe import Precision
 

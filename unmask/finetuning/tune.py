@@ -1,8 +1,4 @@
-"""Fine-tuning: labelled files and a model -> a model that labels, its scores, and its folder.
-
-The loop is pretraining's (`unmask.training.loop`); what is here decides what it is fed, when the
-model is scored, and which of its states is kept.
-"""
+"""Fine-tuning: labelled files and a model -> a model that answers, its scores, and its folder."""
 
 import json
 import shutil
@@ -10,57 +6,41 @@ import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, runtime_checkable
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from unmask.adapters.folder import open_any
 from unmask.checkpoints import folder as checkpoints
-from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.huggingface import Opened, labels_named
 from unmask.config import from_dict, to_dict
-from unmask.files import sweep, whole, write_whole
+from unmask.files import sweep, write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import LABEL, Answer, in_words
-from unmask.finetuning.auxiliary import without_language
-from unmask.finetuning.batches import batches
-from unmask.finetuning.export import put, write_model
+from unmask.finetuning.ask import in_words
+from unmask.finetuning.export import put
 from unmask.finetuning.job import Job, is_finished, of_cuts, prepare
 from unmask.finetuning.methods import (
     Method,
-    begin_method,
     is_small,
     method_of,
-    rates,
-    reading,
-    schedule,
-    thaw,
     word_of,
 )
-from unmask.finetuning.numbers import into_scale, out_of_scale, plain
-from unmask.finetuning.plan import RANDOM, Tuning
-from unmask.finetuning.predict import BATCH_TOKENS, FACTS, predict, say
+from unmask.finetuning.numbers import plain
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.predict import FACTS, say
 from unmask.finetuning.results import Scored
 from unmask.finetuning.score import score, settled
 from unmask.finetuning.search import TRIALS, searched, trials
 from unmask.finetuning.search import check as check_search
 from unmask.finetuning.search import plain as plain_trial
+from unmask.finetuning.single import State, train_one
 from unmask.finetuning.tasks import Kind, Task
+from unmask.finetuning.tuned import Tuned
 from unmask.finetuning.weights import ClassWeights
 from unmask.heads.model import Model
-from unmask.hiding.collate import size
 from unmask.text.lines import EncodingErrors
-from unmask.training import loop, parallel
-from unmask.training.log import Log
-from unmask.training.loop import Run
-from unmask.training.recipe import AdamW, Precision, Recipe
-
-_CHECKPOINTS = 5
-"""So many checkpoints, at least, are written over a run."""
+from unmask.training import parallel
+from unmask.training.recipe import Precision
 
 
 @runtime_checkable
@@ -71,62 +51,6 @@ class Loaded(Protocol):
     def opened(self) -> Opened:
         """The model with its tokenizer."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """A fine-tuned model, and how good it is."""
-
-    opened: Opened
-    task: Task
-    tuning: Tuning
-    """As it was asked for, and what was decided where nothing was."""
-    scored: tuple[Scored, ...]
-    """Every run."""
-    best: Scored
-    """The run whose model this is: the best on the dev file of those under study."""
-    notes: tuple[str, ...]
-    """What a user should be told."""
-    folder: Path | None = None
-
-    def predict(self, texts: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
-        """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
-        return predict(self.opened, texts, task=self.task, batch_tokens=batch_tokens)
-
-    def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
-        """Write the model into a new folder, which transformers opens, whole or not at all.
-
-        Raises:
-            ValueError: there is no such format, or the folder exists and holds something.
-        """
-        if format != "huggingface":
-            raise ValueError(f"format must be 'huggingface', got {format!r}")
-        path = Path(folder)
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            raise ValueError(f"{path}: is there already; name a new folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as beside:
-            write_model(beside, self.opened, self.task, self.summary())
-        return path
-
-    def summary(self) -> list[str]:
-        """Say for each arm how good it is: the mean over seeds, and their standard deviation."""
-        return [
-            _summary(arm, [s for s in self.scored if s.arm == arm], self.task.metric)
-            for arm in dict.fromkeys(s.arm for s in self.scored)
-        ]
-
-
-def _summary(arm: str, scored: Sequence[Scored], metric: str) -> str:
-    def over(values: Sequence[float]) -> str:
-        spread = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-        return f"{np.mean(values):.4f}{spread}"
-
-    parts = [f"dev {over([s.dev[metric] for s in scored])}"]
-    if all(s.test for s in scored):
-        parts.append(f"test {over([s.test[metric] for s in scored])}")
-    seeds = f" ({len(scored)} seeds)" if len(scored) > 1 else ""
-    return f"{arm}: {metric} {', '.join(parts)}{seeds}"
 
 
 def finetune(
@@ -323,24 +247,12 @@ def _attempt(job: Job) -> float | None:
     """Make the first run of a job and keep nothing; return its best score, None if it diverged."""
     with tempfile.TemporaryDirectory() as name:
         try:
-            _, state = _one(
+            _, state = train_one(
                 replace(job, folder=Path(name), kept=False, terminal=None), *job.runs[0]
             )
         except FloatingPointError:
             return None
     return float(state.scores[job.task.metric])
-
-
-@dataclass(frozen=True, kw_only=True)
-class _State:
-    """The best state of a run so far."""
-
-    step: int
-    scores: Mapping[str, float]
-    tensors: Mapping[str, Tensor]
-    """Of what is tuned."""
-    worse: int = 0
-    """Evaluations since then."""
 
 
 def _all(job: Job) -> Tuned:
@@ -352,7 +264,7 @@ def _all(job: Job) -> Tuned:
     for arm, seed in job.runs:
         if len(job.runs) > 1:
             job.say(f"{arm}, seed {seed}")
-        model, state = _one(job, arm, seed)
+        model, state = train_one(job, arm, seed)
         one = _scored(job, arm, seed, model, state)
         scored.append(one)
         first = arm == job.runs[0][0]
@@ -377,183 +289,7 @@ def _all(job: Job) -> Tuned:
     return tuned
 
 
-def _one(job: Job, arm: str, seed: int) -> tuple[Model, _State]:
-    """Make one run, or go on with it; return its model, in its best state and in float32."""
-    folder = job.place(arm, seed)
-    folder.mkdir(exist_ok=True)
-    trained = arm != RANDOM
-    model = job.begun.model(seed, trained=trained)
-    asked = job.asked
-    if trained and f"heads.{LABEL}.out.weight" in job.begun.tensors:
-        into_scale(model, asked)
-    begin_method(job.tuning.tune, model, seed, job.begun.tokenizer)
-    checkpoint, damaged = checkpoints.newest(folder)
-    for line in (*damaged, *checkpoints.rewind(folder, checkpoint)):
-        job.say(line)
-    if checkpoint is not None and checkpoint.progress["done"]:
-        model.to(job.world.device)
-        state = _best_of(checkpoint)
-    else:
-        state = _train(job, model, seed, folder, checkpoint)
-    assert state is not None
-    model.load_state_dict(dict(state.tensors), strict=False)
-    model.eval()
-    out_of_scale(model, asked)
-    if job.tuning.auxiliary:
-        without_language(model)
-    return model, state
-
-
-def _train(
-    job: Job, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None
-) -> _State:
-    run = _start(job, model, seed)
-    best = None
-    if checkpoint is not None:
-        loop.restore(run, checkpoint)
-        best = _best_of(checkpoint)
-        job.say(f"going on after step {run.progress.step:,}")
-    best = _steps(job, run, folder, best)
-    loop.finish(run)
-    return best
-
-
-def _start(job: Job, model: Model, seed: int) -> Run:
-    t = job.tuning
-    assert t.batch is not None
-    assert t.rate is not None
-    assert t.evaluate_every is not None
-    assert t.micro_tokens is not None
-    n = plan.steps(t, job.n_units)
-    every = -(-max(t.evaluate_every, n // _CHECKPOINTS) // t.evaluate_every) * t.evaluate_every
-    recipe = Recipe(
-        model=job.begun.card.name,
-        steps=n,
-        optimizer=AdamW(betas=(0.9, 0.999), weight_decay=t.weight_decay),
-        rate=t.rate,
-        schedule=schedule(t.tune, t.warmup),
-        clip=t.clip,
-        precision=t.precision,
-        seed=seed,
-        log_every=t.log_every,
-        evaluate_every=t.evaluate_every,
-        checkpoint_every=every,
-    )
-    data = batches(job.examples, job.asked.special, t.batch, t.micro_tokens, seed)
-    return loop.start(
-        recipe, model, data, world=job.world, rates=rates(t.tune, model),
-        forward=reading(t.tune, model),
-    )  # fmt: skip
-
-
-def _steps(job: Job, run: Run, folder: Path, best: _State | None) -> _State:
-    """Take the steps that are left, evaluate, save; return the best state."""
-    recipe, tuning = run.recipe, job.tuning
-    if _tired(tuning, best):
-        assert best is not None
-        return best
-    with (
-        Log(
-            folder,
-            flops=_flops(job),
-            peak=job.peak,
-            memory=lambda: parallel.memory_bytes(job.world.device),
-            terminal=job.terminal,
-        ) as log,
-        loop.stopping() as stop,
-    ):
-        thaw(tuning.tune, _model(run), run.progress.step + 1, recipe.steps)
-        for report in loop.train(run):
-            log(report)
-            last = report.step == recipe.steps
-            if last or report.step % recipe.evaluate_every == 0:
-                best = _evaluated(job, run, log, best)
-                last = last or _tired(tuning, best)
-            if last:
-                break
-            if job.kept and (stop.asked or report.step % recipe.checkpoint_every == 0):
-                _save(run, folder, best)
-            if stop.asked:
-                kept = "; go on with it by resuming" if job.kept else ""
-                log.say(f"stopped after step {report.step:,}{kept}")
-                raise KeyboardInterrupt
-            thaw(tuning.tune, _model(run), report.step + 1, recipe.steps)
-        step = run.progress.step
-        if best is not None and step < recipe.steps:
-            log.say(f"ended early, after step {step:,}: none better since step {best.step:,}")
-    assert best is not None
-    if job.kept:
-        _save(run, folder, best, done=True)
-    return best
-
-
-def _tired(tuning: Tuning, best: _State | None) -> bool:
-    """Say whether a run has not become better for too long."""
-    return best is not None and tuning.patience is not None and best.worse >= tuning.patience
-
-
-def _model(run: Run) -> Model:
-    assert isinstance(run.model, Model)
-    return run.model
-
-
-def _flops(job: Job) -> float:
-    """Count a training step's FLOPs a token, in texts of the mean length."""
-    with torch.device("meta"):
-        model = job.begun.card.build()
-    length = round(float(np.mean([size(e) for e in job.examples])))
-    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.examples]))
-    return model.flops(max(length, 1), asked)
-
-
-def _evaluated(job: Job, run: Run, log: Log, best: _State | None) -> _State:
-    """Score the model on the dev file, and keep it if it is the best so far."""
-    step = run.progress.step
-    scores = score(job.asked, _model(run), *job.watched)
-    log.evaluation(step, scores)
-    if best is not None and not job.task.better(scores, best.scores):
-        return replace(best, worse=best.worse + 1)
-    tensors = {name: x.detach().cpu().clone() for name, x in _tuned_tensors(run).items()}
-    return _State(step=step, scores=scores, tensors=tensors)
-
-
-def _tuned_tensors(run: Run) -> dict[str, Tensor]:
-    """Return what is tuned, in float32."""
-    return {name: run.weights.masters[name] for name in run.weights.trained}
-
-
-def _save(run: Run, folder: Path, best: _State | None, *, done: bool = False) -> None:
-    """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
-    progress = to_dict(run.progress) | {
-        "seed": run.recipe.seed,
-        "precision": run.recipe.precision,
-        "optimizer": type(run.recipe.optimizer).__name__,
-        "versions": loop.versions(),
-        "done": done,
-        "best": None
-        if best is None
-        else {
-            "step": best.step,
-            "scores": dict(best.scores),
-            "worse": best.worse,
-        },
-    }
-    tensors = {"best": {} if best is None else best.tensors}
-    if not done:
-        tensors |= {"model": loop.model_tensors(run), "optimizer": run.optimizer.tensors()}
-    keep = 1 if done else run.recipe.keep
-    checkpoints.save(folder, run.progress.step, tensors, progress, keep=keep)
-
-
-def _best_of(checkpoint: Checkpoint) -> _State | None:
-    said = checkpoint.progress["best"]
-    if said is None:
-        return None
-    tensors = checkpoint.tensors("best")
-    return _State(step=said["step"], scores=said["scores"], tensors=tensors, worse=said["worse"])
-
-
-def _scored(job: Job, arm: str, seed: int, model: Model, state: _State) -> Scored:
+def _scored(job: Job, arm: str, seed: int, model: Model, state: State) -> Scored:
     """Score the best state of a run as it will be used, in float32."""
     asked = settled(plain(job.asked), model, job.data.dev, job.dev)
     dev = score(asked, model, job.data.dev, job.dev)
