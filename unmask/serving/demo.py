@@ -78,7 +78,8 @@ def demo(
         tuned = _tuned(out, seeds)
         for line in tuned.summary():
             say(f"   {line}")
-        say(f"   and from {BOXED}, which is in the package and has read more:")
+        say(f"   and from {BOXED}, which is in the package and has read more (without labels,")
+        say("   some of the novels that this is tested on among it):")
         boxed = _boxed(out, seeds)
         say(f"   {boxed.summary()[0]}")
     except KeyboardInterrupt:
