@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
+from unmask.batch import Batch
 from unmask.generation.decode import Decoding, generate
 from unmask.generation.reading import at_rest, padded
 from unmask.heads.model import Model
@@ -116,8 +118,9 @@ def _masks(
         for rows in by_size([len(ids) for ids in framed], batch_tokens):
             batch = padded([framed[i] for i in rows], special).to(model.device)
             blank = batch.inputs == special.mask
-            scores = model.language.scores(model.hidden(batch)[blank]).float()
-            shares, best = scores[:, : tokenizer.size].softmax(-1).topk(top_k)
+            scores = model.language.scores(_at(model, batch, blank)).float()[:, : tokenizer.size]
+            highest, best = scores.topk(top_k)
+            shares = (highest - scores.logsumexp(-1, keepdim=True)).exp()
             row_of = blank.nonzero()[:, 0].tolist()
             for row, ids, some in zip(
                 row_of, best.cpu().numpy(), shares.cpu().numpy(), strict=True
@@ -130,6 +133,13 @@ def _masks(
         )
         for pieces, ids, some in zip(cut, framed, said, strict=True)
     ]
+
+
+def _at(model: Model, batch: Batch, blank: Bool[Tensor, "b t"]) -> Float[Tensor, "n d"]:
+    """Return hidden states at blanks; where each text has one, the last layer makes no other."""
+    if model.narrows and bool((blank.sum(1) == 1).all()):
+        return model.hidden(replace(batch, only=blank.long().argmax(1)))[:, 0]
+    return model.hidden(batch)[blank]
 
 
 def _check_lengths(framed: Sequence[Int[np.ndarray, "_"]], most: int | None) -> None:

@@ -135,11 +135,16 @@ class Model(nn.Module):
         ) else 0  # fmt: skip
         return 3 * (self.backbone.flops(length) + asked * scores)
 
+    @property
+    def narrows(self) -> bool:
+        """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
+        plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
+        return plain and not self.adapters
+
     def _only(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Find the one column of each row that the heads read, if that is all they read."""
         head, *more = list(self.heads.values()) or [None]
-        plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
-        if more or self.adapters or not plain or not isinstance(head, LabelsHead):
+        if more or not self.narrows or not isinstance(head, LabelsHead):
             return None
         return head.place(batch)
 

@@ -13,6 +13,8 @@ from jaxtyping import Float, Int, Shaped
 from unmask.batch import IGNORE, Batch, Example, Visibility
 from unmask.tokens.vocabulary import Special
 
+ENOUGH = 512
+"""Tokens with which a group is as fast as a larger one."""
 OPEN_ROWS = 1024
 """Rows before these are nearly full; to look at all would take quadratic time."""
 
@@ -106,7 +108,7 @@ def by_size(
     """Group items of like size, the largest first.
 
     Padded to its largest item, a group has at most `tokens` tokens and at most `rows` rows, unless
-    it is one item.
+    it is one item. A group with ENOUGH tokens takes no item that would be padded by a quarter.
 
     Args:
         sizes: tokens of a row of each item.
@@ -119,8 +121,9 @@ def by_size(
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         last = groups[-1] if groups else []
         n = 1 if counts is None else counts[i]
-        wanted = held + n
-        if last and wanted * sizes[last[0]] <= tokens and (rows is None or wanted <= rows):
+        wanted, width = held + n, sizes[last[0]] if last else 0
+        alike = held * width < ENOUGH or 4 * sizes[i] > 3 * width
+        if last and alike and wanted * width <= tokens and (rows is None or wanted <= rows):
             last.append(i)
             held = wanted
         else:
