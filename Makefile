@@ -21,6 +21,7 @@ check: $(VENV)/.check
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/pretraining.py
+	$(BIN)/python benchmarks/finetuning.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
