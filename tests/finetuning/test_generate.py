@@ -226,7 +226,7 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
 
 
 def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeypatch) -> None:
-    from unmask.finetuning import tune
+    from unmask.finetuning import single, tune
 
     seen: list[int] = []
 
@@ -236,6 +236,7 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
         return score(one, model, items, questions, *more)
 
     monkeypatch.setattr(tune, "score", counting)
+    monkeypatch.setattr(single, "score", counting)
     finetune(
         toy.pretrained("gpt2", tmp_path / "base"), task="generate",
         train=translated(tmp_path / "train.tsv", 32, 1),

@@ -54,7 +54,9 @@ def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_pa
     answers = tuned.predict(texts)
     assert [a["label"] for a in answers[:2]] == ["yes", "no"]
     again, task = open_folder(tmp_path / "out"), read_task(tmp_path / "out")
-    assert predict(again, texts, task=task) == answers
+    for said, answer in zip(predict(again, texts, task=task), answers, strict=True):
+        assert said["label"] == answer["label"]  # rounding depends on where weights lie in memory
+        assert said["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best.dev, abs=1e-6)
 
 
