@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+import toy_models
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizer_cases import SHARED, learned, refusal, story
@@ -504,3 +505,15 @@ def test_every_truncation_of_a_saved_file_is_an_error(tmp_path: Path):
         (tmp_path / "tokenizer.json").write_bytes(whole[:length])
         with pytest.raises(ValueError, match=re.escape(str(tmp_path / "tokenizer.json"))):
             Tokenizer.load(tmp_path)
+
+
+def test_a_file_that_pads_and_cuts_opens_as_one_that_does_not(tmp_path: Path) -> None:
+    toy_models.tokenizer("bert").save(tmp_path)
+    text = "the good cat runs very so blue"
+    plain = Tokenizer.load(tmp_path).encode(text).ids.tolist()
+    backend = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.enable_padding(length=64)  # as sentence encoders have it
+    backend.enable_truncation(3)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert Tokenizer.load(tmp_path).encode(text).ids.tolist() == plain
+    assert len(plain) >= 7

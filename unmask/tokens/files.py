@@ -119,7 +119,9 @@ def _backend(path: Path, beside: _Folder) -> Tokenizer:
         token["special"] = bool(token.get("special")) or token["content"] in declared
     try:
         _check_prefix(state.get("model"))
-        backend = Tokenizer.from_str(json.dumps(state))
+        # Lengths at which its file pads and cuts are the caller's business, and would look like a
+        # part of every text.
+        backend = Tokenizer.from_str(json.dumps({**state, "padding": None, "truncation": None}))
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{path} is no tokenizer file: {error}") from error
     for token in added:
