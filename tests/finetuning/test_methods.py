@@ -1,5 +1,6 @@
 """What is tuned: just that moves, at the rates and times that the method says."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from unmask.finetuning.methods import (
     Gradual,
     TopLayers,
     begin_method,
+    is_added,
     layers,
     method_of,
     rate_of,
@@ -167,7 +169,7 @@ def test_smaller_parts_learn_at_higher_rates() -> None:
 
 
 @pytest.mark.parametrize("word", [w for w in METHODS if w != "full"])
-def test_every_method_learns_and_moves_nothing_else(word: str, tmp_path: Path) -> None:
+def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(64, 1))
     method = "top:layers=1" if word == "top" else word
@@ -175,14 +177,16 @@ def test_every_method_learns_and_moves_nothing_else(word: str, tmp_path: Path) -
         str(base), task="classify", train=train, dev=train, tune=method, epochs=3.0, batch=16,
         rate=3e-3, terminal=None,
     )  # fmt: skip
-    assert tuned.best.dev["loss"] < 0.75
     before = finetune(
         str(base), task="classify", train=train, dev=train, epochs=1.0, rate=1e-30, terminal=None
     ).opened.model.weights()
     after = tuned.opened.model.weights()
     moved = {n for n, x in after.items() if not torch.allclose(x, before[n], atol=1e-12, rtol=0)}
-    if word in ("frozen", "mix", "lora", "ia3", "prefix", "prompt", "pfeiffer"):
+    if word == "frozen" or is_added(method_of(word)):
         assert all(name.startswith("heads.") for name in moved)
+    if word == "bitfit":
+        assert all(name.startswith("heads.") or name.endswith(".bias") for name in moved)
+        assert any(name.startswith("backbone.") for name in moved)
     if word == "top":
         assert not any(".layers.0." in name or ".tokens." in name for name in moved)
     assert "heads.label.out.weight" in moved
@@ -195,6 +199,6 @@ def test_a_run_ends_early_when_it_gets_no_better(tmp_path: Path) -> None:
         str(base), task="classify", train=train, dev=train, epochs=50.0, batch=20, rate=1e-20,
         evaluate_every=2, patience=3, out=tmp_path / "run", terminal=None,
     )  # fmt: skip
-    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert tuned.best.step <= 8
-    assert '"step": 100' not in "".join(log)
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    last = max(json.loads(line)["step"] for line in lines)
+    assert tuned.best.step + 3 * 2 == last < 100
