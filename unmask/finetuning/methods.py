@@ -103,9 +103,9 @@ METHODS: Mapping[str, type] = {
     "prompt": Prompt,
 }
 
-# By how much the rate of a small part is larger than the rate at which all of its model is tuned:
-# measured on a model of 3 million parameters (docs/log.md, 2026-11-21), and within what the papers
-# found for models of 100 million.
+# By how much the rate is larger than the one at which all of the model is tuned: from one task and
+# one seed with a model of 3 million parameters (docs/log.md, 2026-11-21), prefixes and prompts from
+# a single rate each. AdaMix was not measured and has Pfeiffer's; larger models have these too.
 _FACTORS: Mapping[type, float] = {
     Gradual: 4.0, BitFit: 8.0, Houlsby: 8.0, Pfeiffer: 10.0, AdaMix: 10.0, LoRA: 5.0, IA3: 20.0,
     Prefix: 20.0, Prompt: 20.0,
