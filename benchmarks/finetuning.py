@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pretraining import resident
 
 from unmask.checkpoints.huggingface import write_folder
 from unmask.finetuning.job import prepare
@@ -232,13 +233,6 @@ def compare(name: str, folder: Path, rounds: int, amount: int) -> dict[str, floa
     # Of steps the mean, since steps differ in length; turns of reading are all of the same texts.
     middle = statistics.mean if name == "classify" else statistics.median
     return {party: BATCH / middle(times) for party, times in seen.items()}
-
-
-def resident(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {key}")
 
 
 def memory(name: str, party: str, folder: Path) -> int:
