@@ -5,7 +5,10 @@ import pytest
 import toy_models as toy
 
 from unmask.finetuning import results
+from unmask.finetuning.by_span import Spoken
+from unmask.finetuning.by_word import Tagged
 from unmask.finetuning.kinds.catalogue import ask
+from unmask.finetuning.mistakes import mistakes
 from unmask.finetuning.tasks import Columns, Item, Task
 
 COLUMNS = Columns(texts=("text",), label="label")
@@ -21,13 +24,14 @@ SAID = scores(0.9, 0.8, 0.4, 0.1)  # wrong about the first, surely, and about th
 
 
 def test_confusions_are_counted_by_truth_and_answer() -> None:
-    table = results.confusion(CLASSIFY, ITEMS, SAID)
+    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    table = results.confusion(asked, ITEMS, SAID)
     assert table == {"labels": ["a", "b"], "counts": [[1, 1], [1, 1]]}
 
 
 def test_mistakes_are_listed_surest_first() -> None:
     asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = results.mistakes(asked, ITEMS, SAID)
+    found = mistakes(asked, ITEMS, SAID)
     assert [wrong["text"] for wrong in found] == ["text 0", "text 2"]
     assert found[0]["truth"] == "a"
     assert found[0]["predicted"] == "b"
@@ -49,7 +53,7 @@ def test_probabilities_are_compared_with_what_is_right() -> None:
 
 def test_mistakes_have_the_probability_of_the_truth() -> None:
     asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = results.mistakes(asked, ITEMS, SAID)
+    found = mistakes(asked, ITEMS, SAID)
     assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
 
 
@@ -57,9 +61,9 @@ def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
     task = Task(does="regress", columns=COLUMNS, metric="pearson")
     asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [Item(texts=("x",), truth=1.0), Item(texts=("y",), truth=2.0)]
-    found = results.mistakes(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
-    assert [(w["truth"], w["predicted"], w["probability"]) for w in found] == [
-        ("2", "12", None), ("1", "1.5", None),
+    found = mistakes(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
+    assert [(w["truth"], w["predicted"]) for w in found] == [
+        ("2", "12"), ("1", "1.5"),
     ]  # fmt: skip
 
 
@@ -72,3 +76,117 @@ def test_chance_is_the_most_frequent_label_of_training() -> None:
     tag = Task(does="tag", columns=COLUMNS, labels=("B-X", "O"), metric="token_accuracy")
     items = [Item(texts=("x", "y", "z"), truth=("O", "B-X", "O"))]
     assert results.chance(tag, items, items) == pytest.approx(2 / 3)
+
+
+TAG = Task(
+    does="tag", columns=COLUMNS, labels=("B-X", "I-X", "O"), metric="entity_f1",
+    options={"scheme": "BIO"},
+)  # fmt: skip
+SENTENCES = [
+    Item(texts=("cat", "runs", "cat"), truth=("B-X", "O", "B-X")),
+    Item(texts=("dog",), truth=("B-X",)),
+]
+
+
+def tagged(*rows: tuple[float, ...]) -> Tagged:
+    shares = np.array(rows)
+    return Tagged(np.log(shares), shares.argmax(1))
+
+
+OF_WORDS = [
+    tagged((0.8, 0.1, 0.1), (0.7, 0.1, 0.2), (0.6, 0.2, 0.2)),
+    tagged((0.05, 0.05, 0.9)),
+]
+
+
+def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() -> None:
+    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    found = mistakes(asked, SENTENCES, OF_WORDS)
+    assert [(w["text"], w["truth"], w["predicted"]) for w in found] == [
+        ("dog", "B-X", "O"), ("cat runs cat", "O", "B-X"),
+    ]  # fmt: skip
+    assert [w["probability"] for w in found] == pytest.approx([0.9, 0.7])
+    begin, end = found[1]["marked"]
+    assert found[1]["text"][begin:end] == "runs"
+
+
+def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
+    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    words = ("tree",) * 200
+    item = Item(texts=words, truth=("O",) * 99 + ("B-X",) + ("O",) * 100)
+    (wrong,) = mistakes(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
+    begin, end = wrong["marked"]
+    assert wrong["text"][begin:end] == "tree"
+    assert wrong["text"].startswith("…")
+    assert wrong["text"].endswith("…")
+    assert len(wrong["text"]) < 300
+
+
+def test_labels_of_words_are_confused_and_trusted_word_by_word() -> None:
+    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    table = results.confusion(asked, SENTENCES, OF_WORDS)
+    assert table == {"labels": ["B-X", "I-X", "O"], "counts": [[2, 0, 1], [0, 0, 0], [1, 0, 0]]}
+    found = results.trust(TAG, SENTENCES, OF_WORDS)
+    assert found is not None
+    assert sum(one["count"] for one in found["bins"]) == 4
+    assert found["ece"] == pytest.approx((0.2 + 0.7 + 0.4 + 0.9) / 4)
+
+
+def test_sets_of_labels_are_counted_label_by_label() -> None:
+    task = Task(does="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
+    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    items = [Item(texts=("x",), truth=("a",)), Item(texts=("y",), truth=("a", "b"))]
+    said = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
+    assert results.confusion(asked, items, said) is None
+    assert results.found(asked, items, said) == [
+        {"label": "a", "found": 1, "missed": 1, "invented": 0},
+        {"label": "b", "found": 1, "missed": 0, "invented": 1},
+    ]
+    trusted = results.trust(task, items, said)
+    assert trusted is not None
+    assert sum(one["count"] for one in trusted["bins"]) == 4
+    # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
+    assert trusted["ece"] == pytest.approx((1 - 0.75 + 3 * 0.9 - 1) / 4)
+    first, second = mistakes(asked, items, said)
+    assert (first["truth"], first["predicted"]) == ("a | b", "b")
+    assert first["probability"] == pytest.approx(0.9 * 0.9)
+    assert first["truth_probability"] == pytest.approx(0.1 * 0.9)
+    assert second["probability"] == pytest.approx(0.75 * 0.9)
+
+
+def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
+    columns = Columns(texts=("context",), label="label", choices=("choices",))
+    task = Task(does="choose", columns=columns)
+    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    items = [
+        Item(texts=("x", ""), truth=0, options=("one", "two", "three")),
+        Item(texts=("y", ""), truth=1, options=("one", "two")),
+    ]
+    said = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
+    (wrong,) = mistakes(asked, items, said)
+    assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
+    assert wrong["probability"] == pytest.approx(0.6)
+    assert wrong["truth_probability"] == pytest.approx(0.3)
+    found = results.trust(task, items, said)
+    assert found is not None
+    assert found["ece"] == pytest.approx((0.6 + 0.2) / 2)
+
+
+def test_what_stood_in_the_text_is_marked_in_a_wrong_answer() -> None:
+    task = Task(
+        does="answer", columns=Columns(texts=("question", "context"), label="answers"),
+        metric="answer_f1", options={"no_answer": False},
+    )  # fmt: skip
+    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    context = "the tree. " * 50 + "the cat runs. " + "the dog. " * 50
+    item = Item(texts=("who runs?", context), truth=("the cat",), starts=(500,))
+    spoken = Spoken(
+        spans=np.array([[500, 507 + 5], [0, 8]]), scores=np.array([2.0, 1.0]), null=0.0, loss=1.0,
+        places=1,
+    )  # fmt: skip
+    (wrong,) = mistakes(asked, [item], [spoken])
+    begin, end = wrong["marked"]
+    assert wrong["text"][begin:end] == "the cat"
+    assert wrong["text"].startswith("who runs? | …")
+    assert wrong["predicted"] == "the cat runs"
+    assert wrong["probability"] == pytest.approx(1 / (1 + np.exp(-1)))

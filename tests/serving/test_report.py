@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.serving.markup import VOID, Html, escape, tag
-from unmask.serving.record import Bin, Calibration, Trial, read_record
+from unmask.serving.record import Bin, Calibration, Found, Trial, read_record
 from unmask.serving.report import (
     Arm,
     Comparison,
@@ -24,6 +25,7 @@ from unmask.serving.report import (
     save_samples,
     write_report,
 )
+from unmask.serving.tasks import KINDS
 
 HOSTILE = "<script>alert('x')</script>\"'&</td><!--"
 
@@ -170,7 +172,7 @@ def headings(page):
 def test_a_whole_run_has_every_section_and_its_figures(tmp_path):
     page = Page(write_report(whole_run(tmp_path)))
     assert headings(page) == [
-        "Curves", "Samples", "Fine-tuning", "Recipe", "Cost", "Environment",
+        "Curves", "Samples", "Errors", "Confusions", "Scores", "Recipe", "Cost", "Environment",
     ]  # fmt: skip
     assert "bert-mini, pretrained" in page.words
     assert "Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1))" in page.words
@@ -264,7 +266,7 @@ def test_markup_is_not_escaped_twice():
     ("missing", "section"),
     [
         ("samples.json", "Samples"),
-        ("results.json", "Fine-tuning"),
+        ("results.json", "Errors"),
         ("baselines.json", None),
         ("timing.jsonl", None),
         ("log.jsonl", None),
@@ -284,8 +286,8 @@ def test_a_missing_file_leaves_its_section_out(tmp_path, missing, section):
 def test_results_alone_make_a_report(tmp_path):
     save_results(tmp_path, Comparison(task="spam", metric="mcc", arms=(Arm("tuned", (0.5,)),)))
     page = Page(write_report(tmp_path))
-    assert headings(page) == ["Fine-tuning"]
-    assert "0.500" in page.words
+    assert headings(page) == []
+    assert page.words.count("0.500") == 1
     assert "±" not in page.words
 
 
@@ -350,12 +352,24 @@ def test_nothing_finite_draws_nothing(tmp_path):
     assert "svg" not in page.tags
 
 
-def test_one_step_is_a_point(tmp_path):
-    lines(tmp_path / "log.jsonl", [training(10)])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_few_steps_are_tables_and_no_plots(tmp_path, n):
+    lines(tmp_path / "log.jsonl", [training(s, parts={"masked": 6.5}) for s in range(1, n + 1)])
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write(json.dumps(evaluation(n)) + "\n")
+    page = Page(write_report(tmp_path))
+    assert "svg" not in page.tags
+    assert page.tags.count("table") == 2
+    assert "step loss masked accuracy next sentence accuracy rate gradient norm" in page.words
+    assert "On held-out text step masked loss masked accuracy" in page.words
+
+
+def test_a_single_number_among_curves_is_a_point(tmp_path):
+    lines(tmp_path / "log.jsonl", [*(training(s) for s in range(1, 9)), evaluation(8)])
     page = Page(write_report(tmp_path))
     dots = [a for a in page.attributes if a.get("class", "").startswith("dot")]
-    assert len(dots) >= 5
-    assert "Trained for 10 steps on 1,280 tokens." in page.words
+    assert len(dots) == 2  # the loss and the accuracy that were measured once
+    assert "Trained for 8 steps on 1,020 tokens." in page.words
 
 
 def test_a_very_long_run_stays_a_small_page(tmp_path):
@@ -371,7 +385,8 @@ def test_long_texts_and_lists_are_cut_and_said_to_be(tmp_path):
     (tmp_path / "unmask.json").write_text(json.dumps({"recipe": {"data": ["f.txt"] * 500}}))
     save_samples(tmp_path, [Generate(prompt="a", after="word " * 10**5)] * 30)
     errors = (Mistake(text="word " * 10**4, truth="a", predicted="b"),) * 500
-    results = Comparison(task="t", metric="f1", arms=(Arm("a", (0.5,) * 50),), errors=errors)
+    arms = (Arm("a", (0.5,) * 50),)
+    results = Comparison(task="t", metric="f1", arms=arms, errors=errors, wrong=500)
     save_results(tmp_path, results)
     path = write_report(tmp_path)
     assert path.stat().st_size < 300_000
@@ -380,7 +395,7 @@ def test_long_texts_and_lists_are_cut_and_said_to_be(tmp_path):
     assert "6 more are in samples.json." in words
     assert "498,500 more characters" in words
     assert "20 more seeds are in results.json." in words
-    assert "25 of 500" in words
+    assert "Wrong on the dev file: 500 rows; 25 are shown." in words
 
 
 def test_a_resumed_run_counts_all_its_time_and_the_last_line_of_a_step(tmp_path):
@@ -405,7 +420,6 @@ def test_the_sum_of_a_single_part_is_not_drawn_twice(tmp_path):
     plots = [json.loads(a["data-plot"]) for a in page.attributes if "data-plot" in a]
     assert [[s["n"] for s in plot["s"]] for plot in plots] == [
         ["training", "held out"],
-        ["held out"],
     ]
     assert "Masked loss, held out" in page.words
     assert "masked asked" not in page.words.lower()
@@ -512,8 +526,8 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
     arms = (Arm("a", (0.8,)),)
     save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=found))
     page = Page(write_report(tmp_path))
-    assert "How far probabilities can be trusted, on 80 dev rows" in page.words
-    assert "Calibration error 6.2 %" in page.words
+    assert "Of 80 rows, on the dev file." in page.words
+    assert page.words.count("Expected calibration error 6.2 %") == 1
     assert "50.0 % to 75.0 % 20 60.0 % 50.0 %" in page.words
     spoken = "Reliability diagram: confidence 82.5 % on average, 83.8 % right"
     labels = [" ".join((a.get("aria-label") or "").split()) for a in page.attributes]
@@ -521,7 +535,7 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
     assert "height:95.00%" in page.source
     empty = Calibration(ece=0.0, brier=0.0, bins=bins[:1])
     save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=empty))
-    assert "probabilities" not in Page(write_report(tmp_path)).words
+    assert "calibration" not in Page(write_report(tmp_path)).ids
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 3), ("mean_squared_error", 1)])
@@ -534,7 +548,7 @@ def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
     arms = (Arm("a", (0.8,)),)
     save_results(tmp_path, Comparison(task="t", metric=metric, arms=arms, search=trials))
     words = Page(write_report(tmp_path)).words
-    assert "What was tried first" in words
+    assert "Search trial rate batch" in words
     assert "5.00e-04 16 diverged 1 min 10 s" in words
     assert words.count("← best") == 1
     assert f"{best} ← best" in words
@@ -617,3 +631,169 @@ def test_the_report_is_the_same_for_the_same_folder(tmp_path):
     first = write_report(tmp_path).read_bytes()
     assert write_report(tmp_path).read_bytes() == first
     assert sorted(p.name for p in Path(tmp_path).iterdir() if p.name.startswith(".")) == []
+
+
+def tuned(folder, does="classify", *, steps=8, log=(), best=None, **results):
+    """Write a small run of fine-tuning."""
+    recipe = {"kind": "Tuning", "task": does, "name": does, "train": "d/a.tsv", "seed": 7}
+    recipe |= {"dev": None, "class_weights": None, "tune": {"kind": "Full", "decay": 1.0}}
+    facts = {"kind": "finetune", "card": "bert-mini", "recipe": recipe, "parameters": 1000}
+    facts["data"] = {"train": {"rows": 90}, "dev": {"rows": 10}, "test": {"rows": 0}}
+    facts["best"] = {"seed": 8, "tuned": 900, "dev": best or {"accuracy": 0.5, "loss": 0.7}}
+    (folder / "unmask.json").write_text(json.dumps(facts))
+    rows = [
+        {"step": s, "loss": 1.0, "parts": {"label": 1.0}, "accuracy": {"label": 0.5}}
+        for s in range(1, steps + 1)
+    ]
+    held_out = {"accuracy": 0.5, "loss": 0.7}
+    lines(
+        folder / "log.jsonl",
+        [*(log or rows), *({"step": s, "evaluation": held_out} for s in range(1, steps + 1, 2))],
+    )
+    given = {"task": "t", "metric": "accuracy", "arms": (Arm("pretrained", (0.5,)),)}
+    save_results(folder, Comparison(**(given | results)))
+    return facts
+
+
+def changed(folder, facts, **recipe):
+    (folder / "unmask.json").write_text(json.dumps(facts | {"recipe": facts["recipe"] | recipe}))
+    return Page(write_report(folder))
+
+
+BINS = (Bin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
+
+
+def test_a_report_of_fine_tuning_begins_with_its_figure_and_its_errors(tmp_path):
+    tuned(
+        tmp_path,
+        confusion=Confusion(("a", "b"), ((2, 3), (2, 3))),
+        calibration=Calibration(ece=0.4, brier=0.5, bins=BINS),
+        errors=(Mistake(text="x", truth="a", predicted="b", probability=0.75),),
+        wrong=5,
+    )
+    page = Page(write_report(tmp_path))
+    assert headings(page)[:5] == ["Errors", "Confusions", "Calibration", "Curves", "Recipe"]
+    assert "Wrong on the dev file: 5 of 10 texts; 1 are shown." in page.words
+    at = [page.words.index(said) for said in ("Dev accuracy 50.0 %", "Trained for", "text truth")]
+    assert at == sorted(at)
+
+
+def test_one_seed_has_no_dots_no_mean_and_its_figure_once(tmp_path):
+    tuned(tmp_path)
+    page = Page(write_report(tmp_path))
+    classes = [a.get("class") for a in page.attributes]
+    assert "track" not in classes
+    assert "Scores" not in headings(page)
+    assert "mean" not in page.words
+    # In the opening; the rest are the curves' last values and the table below them.
+    opening = page.words.split("Fine-tuning report")[1].split("Curves")[0]
+    assert opening.count("50.0") == 1
+
+
+def test_several_starts_on_dev_and_test_are_a_table_without_means(tmp_path):
+    arms = (Arm("pretrained", (0.5,), (0.6,)), Arm("random", (0.25,), (0.3,)))
+    tuned(tmp_path, arms=arms)
+    page = Page(write_report(tmp_path))
+    assert "dev test pretrained 50.0 % 60.0 % random 25.0 % 30.0 %" in page.words
+    assert "+30.0 points test accuracy for pretrained over random, one seed only." in page.words
+
+
+def test_seeds_are_numbered_as_in_the_terminal(tmp_path):
+    tuned(tmp_path, arms=(Arm("pretrained", (0.5, 0.75)),))
+    words = Page(write_report(tmp_path)).words
+    assert "seed pretrained, dev 7 50.0 % 8 75.0 % mean" in words
+    assert "The best run, seed 8, dev" in words
+
+
+@pytest.mark.parametrize("value", [0.01, 0.35, 0.7, 0.99, 1.0])
+def test_no_axis_of_shares_goes_beyond_all(tmp_path, value):
+    found = {"accuracy": value, "macro_f1": value, "loss": 0.1}
+    log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}} for s in range(1, 9)]
+    log += [{"step": s, "evaluation": found} for s in range(1, 9)]
+    tuned(tmp_path, log=log, arms=(Arm("pretrained", (value, value)),))
+    page = Page(write_report(tmp_path))
+    assert "F1" in page.words
+    ticks = [float(t.split()[0]) for t in page.text_of["span"] if t.endswith("\u202f%")]
+    assert ticks
+    assert max(ticks) <= 100
+
+
+@pytest.mark.parametrize(
+    ("does", "title", "usual"),
+    [
+        ("classify", "fine-tuned to label texts", "always the most frequent label"),
+        ("answer", "fine-tuned to answer questions", "always the most frequent answer"),
+        ("regress", "fine-tuned to score texts", "always the mean"),
+        ("generate", "fine-tuned to write texts", "always the most frequent text"),
+    ],
+)
+def test_a_task_is_spoken_of_in_its_own_words(tmp_path, does, title, usual):
+    facts = tuned(tmp_path, does, chance=0.08)
+    page = Page(write_report(tmp_path))
+    assert f"bert-mini, {title}" in page.words
+    assert f"{usual} 8.0 %" in page.words
+    assert page.words.count("most frequent") == 1 - (does == "regress")
+    assert "Tuned everything" in page.words
+    assert "90 rows of a.tsv; dev: 10 set aside" in page.words
+    assert "Full(" not in page.words.split("Errors")[0].split("Recipe All")[0]
+    assert "bert-mini, fine-tuned on RTE" in changed(tmp_path, facts, name="RTE").words
+
+
+def test_every_kind_of_task_has_its_words():
+    assert set(KINDS) == set(TASK_KINDS)
+
+
+def test_usual_settings_of_a_method_are_not_said(tmp_path):
+    facts = tuned(tmp_path)
+    method = {"kind": "LoRA", "rank": 4, "alpha": 16.0, "dropout": 0.0}
+    assert "900 numbers, by LoRA(rank=4)" in changed(tmp_path, facts, tune=method).words
+    method = {"kind": "Full", "decay": 0.9, "reinitialize": 0}
+    assert "900 numbers, by Full(decay=0.9)" in changed(tmp_path, facts, tune=method).words
+    assert "900 numbers, by BitFit Data" in changed(tmp_path, facts, tune={"kind": "BitFit"}).words
+
+
+def plots(page):
+    return [json.loads(a["data-plot"]) for a in page.attributes if "data-plot" in a]
+
+
+def test_losses_share_a_plot_only_where_they_are_measured_alike(tmp_path):
+    def names(page):
+        return [[curve["n"] for curve in plot["s"]] for plot in plots(page)]
+
+    facts = tuned(tmp_path)
+    assert names(Page(write_report(tmp_path)))[0] == ["training", "held out"]
+    page = changed(tmp_path, facts, class_weights="balanced")
+    assert names(page)[:2] == [["training"], ["held out"]]
+    assert "in training, weighted by label, nats" in page.words
+    page = changed(tmp_path, facts, options={"head": "recurrent", "crf": True})
+    assert names(page)[:2] == [["training"], ["held out"]]
+
+
+def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_path):
+    log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}, "accuracy": {}} for s in range(1, 9)]
+    best = {"pearson": 0.5, "mean_squared_error": 2.5, "loss": 2.5}
+    arms = (Arm("pretrained", (0.5,)),)
+    errors = (Mistake(text="x", truth="1", predicted="2"),) * 9
+    results = {"metric": "pearson", "arms": arms, "errors": errors, "wrong": 9}
+    tuned(tmp_path, "regress", log=log, best=best, **results)
+    page = Page(write_report(tmp_path))
+    assert [plot["u"] for plot in plots(page)][:2] == ["squared error"] * 2
+    assert "erplexity" not in page.words
+    assert "nats" not in page.words
+    assert page.words.count("2.50") == 1
+    assert "Off on the dev file: 9 of 10 texts. Those farthest off come first." in page.words
+
+
+def test_what_a_mistake_is_about_is_marked(tmp_path):
+    wrong = Mistake(text="the <b> ran", truth="B", predicted="O", probability=0.9, marked=(4, 7))
+    tuned(tmp_path, "tag", errors=(wrong,), wrong=1)
+    page = Page(write_report(tmp_path))
+    assert page.text_of["mark"] == ["<b>"]
+    assert "Wrong on the dev file: 1 words." in page.words
+
+
+def test_labels_of_which_several_hold_are_counted_one_by_one(tmp_path):
+    found = (Found(label="a", found=5, missed=1, invented=3),)
+    tuned(tmp_path, "multilabel", found=found)
+    words = Page(write_report(tmp_path)).words
+    assert "label texts it holds of found missed said wrongly a 6 5 1 3" in words

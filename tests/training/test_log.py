@@ -224,6 +224,12 @@ def test_a_language_model_shows_its_perplexity():
     assert "perplexity   7.389" in line(report(sums=sums), Speed(), None)
 
 
+def test_a_regression_shows_its_squared_error_and_no_perplexity():
+    said = line(report(sums=Sums({"label": 2.5}, {"label": 2}, {})), Speed(), None)
+    assert "squared error   1.25" in said
+    assert "perplexity" not in said
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0:00"), (7.4, "0:07"), (754, "12:34"), (12_300, "3:25:00"), (math.inf, "?")],

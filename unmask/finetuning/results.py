@@ -3,20 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from unmask.finetuning.ask import Ask, Scores
+from unmask.finetuning.ask import Ask, Scores, places
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.measures.calibration import brier, calibration
+from unmask.finetuning.mistakes import mistakes
 from unmask.finetuning.predict import Said
 from unmask.finetuning.tasks import Item, Task, Truth
 
 MISTAKES = 25
 """Wrong answers that are shown."""
 _MOST_LABELS = 50
-_MOST_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ def comparison(
         said: what the best model says of it.
     """
     task = asked.task
+    wrong = mistakes(asked, dev, said.scores)
     arms = [
         {
             "name": arm,
@@ -67,9 +69,11 @@ def comparison(
         "metric": task.metric,
         "arms": arms,
         "chance": chance(task, train, dev),
-        "confusion": confusion(task, dev, said.scores),
+        "confusion": confusion(asked, dev, said.scores),
+        "found": found(asked, dev, said.scores),
         "calibration": trust(task, dev, said.scores),
-        "errors": mistakes(asked, dev, said.scores),
+        "errors": wrong[:MISTAKES],
+        "wrong": len(wrong),
     }
 
 
@@ -85,24 +89,58 @@ def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
     return kind.measure(task, known, said)[task.metric]
 
 
-def confusion(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
-    """Count how often each true label (row) was given each label (column); None if too many."""
-    if not TASK_KINDS[task.does].one_label or len(task.labels) > _MOST_LABELS:
+def confusion(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
+    """Count how often each true label (row) was given each label (column), of texts or of words.
+
+    None if there are too many labels, or answers are not one of them.
+    """
+    kind, labels = TASK_KINDS[asked.task.does], asked.task.labels
+    if not (kind.one_label or kind.files.tagged) or len(labels) > _MOST_LABELS:
         return None
-    counts = np.zeros((len(task.labels), len(task.labels)), np.int64)
+    counts = np.zeros((len(labels), len(labels)), np.int64)
     for item, rows in zip(items, scores, strict=True):
-        counts[task.labels.index(str(item.truth)), int(rows[0].argmax())] += 1
-    return {"labels": list(task.labels), "counts": counts.tolist()}
+        truth, said = item.truth, asked.truth(item, rows)
+        assert truth is not None
+        np.add.at(counts, (places(asked.task, truth), places(asked.task, said)), 1)
+    return {"labels": list(labels), "counts": counts.tolist()}
+
+
+def found(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
+    """Count how often each label was found, missed, and said of a text where it does not hold.
+
+    Only of tasks where several labels may hold of a text; others have a confusion matrix.
+    """
+    if not _several(asked.task, items):
+        return []
+    pairs = [
+        (set(cast("tuple[str, ...]", item.truth)), set(cast("tuple[str]", asked.truth(item, rows))))
+        for item, rows in zip(items, scores, strict=True)
+    ]
+    return [
+        {
+            "label": label,
+            "found": sum(label in truth & said for truth, said in pairs),
+            "missed": sum(label in truth - said for truth, said in pairs),
+            "invented": sum(label in said - truth for truth, said in pairs),
+        }
+        for label in asked.task.labels
+    ]
+
+
+def _several(task: Task, items: Sequence[Item]) -> bool:
+    """Say whether several of the labels may hold of a text."""
+    sets = any(isinstance(item.truth, tuple) for item in items)
+    return bool(task.labels) and sets and not TASK_KINDS[task.does].files.tagged
 
 
 def trust(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
-    """Compute how far probabilities can be trusted: of tasks whose answer is one of some labels."""
-    if not TASK_KINDS[task.does].one_label or not items:
+    """Compute how far probabilities can be trusted: of tasks whose answers are among some."""
+    decided = _decided(task, items, scores) if items else None
+    if decided is None:
         return None
-    logs = np.array([rows[0] for rows in scores], np.float64)  # [items labels]
+    truth, logs = decided
     shares = np.exp(logs - logs.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
-    truth = np.array([task.labels.index(str(item.truth)) for item in items], np.int64)
     found = calibration(truth, shares)
     return {
         "ece": found.error,
@@ -111,40 +149,31 @@ def trust(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[s
     }
 
 
-def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
-    """List the wrong answers that the model was surest of, or the numbers farthest off."""
-    task = asked.task
-    if TASK_KINDS[task.does].files.tagged:
-        return []
-    found: list[tuple[float, dict[str, Any]]] = []
-    for item, rows in zip(items, scores, strict=True):
-        said, truth = asked.truth(item, rows), item.truth
-        if said == truth or (isinstance(truth, tuple) and said in (truth or ("",))):
-            continue
-        given = asked.answer(item, rows)
-        sure = given.get("probability") if isinstance(given, dict) else None
-        shares = given.get("probabilities") if isinstance(given, dict) else None
-        if isinstance(said, float) and isinstance(truth, float):
-            weight, shown = abs(said - truth), (f"{truth:.4g}", f"{said:.4g}")
-        else:
-            weight, shown = sure or 0.0, (_shown(truth, item), _shown(said, item))
-        wrong = {
-            "text": " | ".join(item.texts)[:_MOST_CHARACTERS],
-            "truth": shown[0],
-            "predicted": shown[1],
-            "probability": sure,
-            "truth_probability": shares.get(truth) if isinstance(shares, dict) else None,
-        }
-        found.append((weight, wrong))
-    found.sort(key=lambda pair: -pair[0])
-    return [wrong for _, wrong in found[:MISTAKES]]
+def _decided(
+    task: Task, items: Sequence[Item], scores: Sequence[Scores]
+) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n answers"]] | None:
+    """List what was decided among some answers: the right one, and log-probabilities but for a sum.
 
-
-def _shown(truth: Truth | None, item: Item) -> str:
-    """Write an answer: of several texts all, of a choice the option."""
-    if isinstance(truth, int) and item.options:
-        return item.options[truth]
-    return " | ".join(truth) if isinstance(truth, tuple) else str(truth)
+    Of a text that is its label, of a sentence each word's, of options the right one; where several
+    labels may hold, whether each does.
+    """
+    kind = TASK_KINDS[task.does]
+    if kind.files.tagged:
+        words = [label for item in items for label in places(task, cast("Truth", item.truth))]
+        return np.array(words), np.concatenate([rows.logs for rows in scores], dtype=np.float64)
+    if _several(task, items):
+        held = [label in cast("tuple[str]", item.truth) for item in items for label in task.labels]
+        odds = np.concatenate([rows[0] for rows in scores]).astype(np.float64)
+        return np.array(held, np.int64), np.stack([np.zeros_like(odds), odds], 1)
+    if kind.one_label:
+        labels = [places(task, cast("Truth", item.truth))[0] for item in items]
+        return np.array(labels), np.array([rows[0] for rows in scores], np.float64)
+    if items[0].options:
+        logs = np.full((len(items), max(len(item.options) for item in items)), -np.inf)
+        for row, rows in zip(logs, scores, strict=True):
+            row[: rows.shape[1]] = rows[0]
+        return np.array([cast("int", item.truth) for item in items]), logs
+    return None
 
 
 def as_json(data: Any) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from unmask.serving.markup import EMPTY, Html, table, tag
-from unmask.serving.record import Bin, Calibration
+from unmask.serving.record import Bin, Comparison
 from unmask.serving.words import NARROW, percent, plain
 
 
-def draw_calibration(found: Calibration | None) -> Html:
+def draw_calibration(results: Comparison, decided: str) -> Html:
     """Draw confidence against accuracy (Guo et al. 2017, arXiv:1706.04599, figure 1)."""
+    found = results.calibration
     bins = () if found is None else tuple(one for one in found.bins if one.count)
     if found is None or not bins:
         return EMPTY
@@ -16,21 +17,20 @@ def draw_calibration(found: Calibration | None) -> Html:
     sure = sum(one.confidence * one.count for one in bins) / total
     right = sum(one.accuracy * one.count for one in bins) / total
     figures = (
-        ("Calibration error", percent(found.ece)),
+        ("Expected calibration error", percent(found.ece)),
         ("Brier score", plain(found.brier)),
         ("Mean confidence", percent(sure)),
         ("Right", percent(right)),
     )
     numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
     remark = (
-        "Of answers given with some confidence, that share should be right: the dashed line. Blue "
-        "is what is right, the hatching how far confidence is from that. Below: how many answers "
-        "have which confidence. The calibration error is the mean distance over answers; the Brier "
-        "score, from 0 to 2, is the squared error of all probabilities."
+        f"Of {total:,} {decided}, on the dev file. Blue is what is right, the hatching how far "
+        "confidence is from that. Below: how many answers have which confidence. The calibration "
+        "error is the mean distance over answers; the Brier score, from 0 to 2, is the squared "
+        "error of all probabilities."
     )
     return tag(
         "figure",
-        tag("figcaption", f"How far probabilities can be trusted, on {total:,} dev rows"),
         _chart(bins, f"confidence {percent(sure)} on average, {percent(right)} right"),
         tag("div", tag("dl", *numbers), tag("p", remark, class_="remark")),
         _numbers(bins),

@@ -2,14 +2,23 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unmask.serving import scores
-from unmask.serving.markup import EMPTY, Content, Html, bar, tag
+from unmask.serving.markup import EMPTY, Content, Html, bar, join, tag
 from unmask.serving.plot import half_window, smooth
 from unmask.serving.record import Record, number
+from unmask.serving.scores import gain, mean, score, splits
+from unmask.serving.tasks import (
+    EVERYTHING,
+    data,
+    first_large,
+    metric_name,
+    task_name,
+    tuned_by,
+    words,
+)
 from unmask.serving.words import NARROW, cut, duration, expression, percent, plain, readable, spoken
 
 KINDS = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
@@ -17,14 +26,14 @@ MOST_SETTING, LONG = 240, 40  # characters: of a setting; of a title that is set
 
 
 def draw_opening(record: Record) -> Html:
-    """Show title, main results, what was run, and the figures to remember."""
+    """Show title, main results, what was run, and the figures to remember: scores at once."""
+    said = tag("p", _standfirst(record), class_="standfirst")
+    below = (join(said, _byline(record)), _headlines(record))
     return tag(
         "div",
         tag("p", KINDS.get(str(record.facts.get("kind")), "Report"), class_="kicker"),
         tag("h1", title(record), class_="long" if len(title(record)) > LONG else None),
-        tag("p", _standfirst(record), class_="standfirst"),
-        _byline(record),
-        _headlines(record),
+        *(below if record.results is None else below[::-1]),
         class_="opening",
     )
 
@@ -33,7 +42,8 @@ def title(record: Record) -> str:
     """Say what was run."""
     kind = record.facts.get("kind")
     if kind == "finetune":
-        on = f" on {record.results.task}" if record.results else ""
+        name, does = task_name(record), words(record).does
+        on = f" on {name}" if name else f" to {does}" if does else ""
         return f"{record.card}, fine-tuned{on}"
     done = "in pretraining" if record.facts.get("finished") is False else "pretrained"
     return f"{record.card}, {done}" if kind == "pretrain" else record.card
@@ -41,7 +51,9 @@ def title(record: Record) -> str:
 
 def _standfirst(record: Record) -> str:
     """Say the main results in a few sentences."""
-    said = [_said_of_run(record), _said_of_accuracy(record), _said_of_task(record)]
+    scored = record.finetuned and record.results is not None
+    said = [_said_of_run(record), "" if scored else _said_of_accuracy(record)]
+    said += [gain(record.results)] if record.results else []
     return " ".join(sentence for sentence in said if sentence) or "Nothing is logged yet."
 
 
@@ -69,17 +81,6 @@ def _said_of_accuracy(record: Record) -> str:
     return f"{readable(name).capitalize()} on {text} is {percent(value)}{beside}."
 
 
-def _said_of_task(record: Record) -> str:
-    results = record.results
-    if results is None or not (found := scores.splits(results)):
-        return ""
-    split, groups = found[-1]
-    first, *rest = [(g.name, scores.mean(results.metric, g.values)) for g in groups]
-    beside = "".join(f", {name} {score}" for name, score in rest)
-    metric = readable(results.metric)
-    return f"On {results.task}, {first[0]} reaches {first[1]} {split} {metric}{beside}."
-
-
 def _byline(record: Record) -> Html:
     recipe = record.part("recipe")
     parameters = number(record.facts.get("parameters"))
@@ -88,7 +89,7 @@ def _byline(record: Record) -> Html:
         ("Parameters", spoken(parameters) if parameters else ""),
         ("Tuned", _tuned(record)),
         ("Objective", expression(recipe.get("objective", ""))),
-        ("Data", expression(recipe.get("data", ""))),
+        ("Data", data(record) if record.finetuned else expression(recipe.get("data", ""))),
         ("Folder", record.name),
         ("Date", f"{date.day} {date:%B %Y}"),
     )
@@ -106,11 +107,14 @@ def _tuned(record: Record) -> str:
     if record.facts.get("kind") != "finetune" or method is None:
         return ""
     tuned = number(record.part("best").get("tuned"))
-    return f"{spoken(tuned)} numbers, by {expression(method)}" if tuned else expression(method)
+    by = tuned_by(method)
+    return f"{spoken(tuned)} numbers, by {by}" if tuned and by != EVERYTHING else by
 
 
 def _headlines(record: Record) -> Html:
     made = (_headline_task, _headline_accuracy, _headline_loss, _headline_time)
+    if record.finetuned and record.results:
+        made = (_headline_task, _headline_figures, _headline_time)
     found = [headline for make in made if (headline := make(record)) != EMPTY]
     return tag("div", *found, class_="headlines") if found else EMPTY
 
@@ -124,16 +128,36 @@ def _headline(label: str, value: str, *detail: Content) -> Html:
 
 def _headline_task(record: Record) -> Html:
     results = record.results
-    if results is None or not (found := scores.splits(results)):
+    if results is None or not (found := splits(results)):
         return EMPTY
     split, groups = found[-1]
-    rows = [
-        (g.name, statistics.fmean(g.values), scores.mean(results.metric, g.values)) for g in groups
-    ]
+    rows = [(g.name, statistics.fmean(g.values), mean(results.metric, g.values)) for g in groups]
     if (chance := number(results.chance)) is not None:
-        rows.append(("most frequent label", chance, scores.score(results.metric, chance)))
-    label = f"{results.task}, {split} {readable(results.metric)}"
-    return _headline(label, rows[0][2], _bars(rows))
+        rows.append((f"always the {words(record).usual}", chance, score(results.metric, chance)))
+    name = " ".join(filter(None, (task_name(record), split, metric_name(results.metric))))
+    return _headline(first_large(name), rows[0][2], _bars(rows))
+
+
+def _headline_figures(record: Record) -> Html:
+    """List the other figures of the best run, of the same split."""
+    results = record.results
+    if results is None or not (found := splits(results)):
+        return EMPTY
+    split, (first, *_) = found[-1]
+    best = record.part("best")
+    figures = best.get(split)
+    if not isinstance(figures, Mapping):
+        return EMPTY
+    known = [(metric, number(value)) for metric, value in figures.items()]
+    # The loss of a regression is its squared error, which stands there by its name.
+    same = {results.metric, *(("loss",) if "mean_squared_error" in figures else ())}
+    rows = [(metric_name(m), score(m, v)) for m, v in known if m not in same]
+    if split != "dev" and (value := number(best.get("dev", {}).get(results.metric))) is not None:
+        rows.append((f"dev {metric_name(results.metric)}", score(results.metric, value)))
+    whose = f"The best run, seed {best.get('seed')}" if len(first.values) > 1 else "Other figures"
+    drawn = [tag("li", tag("span", name), tag("b", text)) for name, text in rows]
+    label = tag("p", f"{whose}, {split}", class_="label")
+    return tag("div", label, tag("ul", *drawn, class_="figures-too"), class_="headline")
 
 
 def _headline_accuracy(record: Record) -> Html:

@@ -46,7 +46,7 @@ def tag(name: str, /, *children: Content, **attributes: Attribute) -> Html:
 
 def table(
     names: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Content]],
     title: str,
     foot: Sequence[str] = (),
     *,
@@ -87,7 +87,7 @@ def bar(share: float) -> Html:
     return tag("i", tag("i", style=width), aria_hidden="true")
 
 
-def _table_row(cells: Sequence[str]) -> Html:
+def _table_row(cells: Sequence[Content]) -> Html:
     first = tag("th", cells[0], scope="row", dir="auto")
     return tag("tr", first, *(tag("td", cell) for cell in cells[1:]))
 

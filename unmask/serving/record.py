@@ -118,6 +118,17 @@ class Mistake:
     predicted: str
     probability: float | None = None  # that the model gave to `predicted`
     truth_probability: float | None = None  # and to `truth`
+    marked: tuple[int, int] | None = None  # where in the text it is, in characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """How often a label was found, missed, and said where it does not hold."""
+
+    label: str
+    found: int
+    missed: int
+    invented: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +138,11 @@ class Comparison:
     task: str
     metric: str
     arms: tuple[Arm, ...]
-    chance: float | None = None  # the score of always answering the most frequent label
+    chance: float | None = None  # the score of always giving the most frequent answer
     confusion: Confusion | None = None
+    found: tuple[Found, ...] = ()  # where several labels may hold of a text
     errors: tuple[Mistake, ...] = ()
+    wrong: int | None = None  # how many there are, those that are not shown too
     calibration: Calibration | None = None
     search: tuple[Trial, ...] = ()  # in the order in which they were tried
 
@@ -186,6 +199,16 @@ class Record:
     def card(self) -> str:
         """The name of the model, or else of the folder."""
         return str(self.facts.get("card") or self.name)
+
+    @property
+    def finetuned(self) -> bool:
+        """Whether the run is one of fine-tuning."""
+        return self.facts.get("kind") == "finetune"
+
+    @property
+    def does(self) -> str:
+        """The kind of its task: `classify`, `tag`, ...; empty where it has none."""
+        return str(self.part("recipe").get("task", "")) if self.finetuned else ""
 
     @property
     def written(self) -> datetime.datetime:

@@ -33,7 +33,7 @@ from unmask.serving.record import (
     save_samples,
 )
 from unmask.serving.samples import draw_samples
-from unmask.serving.scores import draw_scores
+from unmask.serving.scores import draw_results
 from unmask.serving.words import (
     NARROW,
     cut,
@@ -116,9 +116,12 @@ def page(record: Record) -> str:
 
 
 def _sections(record: Record) -> Iterable[tuple[str, str, Html]]:
+    if record.finetuned:
+        yield from draw_results(record)
     yield "curves", "Curves", draw_curves(record)
     yield "samples", "Samples", draw_samples(record.samples)
-    yield "task", "Fine-tuning", draw_scores(record.results)
+    if not record.finetuned:
+        yield from draw_results(record)
     yield "recipe", "Recipe", _recipe(record)
     yield "cost", "Cost", _cost(record)
     yield "environment", "Environment", _environment(record)

@@ -1,20 +1,23 @@
 """Scores of fine-tuning: their means and spreads over seeds, and how a page shows them."""
 
+import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unmask.finetuning.metrics import METRICS
 from unmask.serving.axis import Axis, linear, tick
 from unmask.serving.calibration import draw_calibration
-from unmask.serving.markup import EMPTY, Html, join, scrolling, section, table, tag
-from unmask.serving.record import Comparison, Confusion, Mistake, Trial, number
-from unmask.serving.words import MINUS, NARROW, NOTHING, cut, duration, percent, plain, readable
+from unmask.serving.markup import EMPTY, Content, Html, join, scrolling, section, table, tag
+from unmask.serving.record import Comparison, Confusion, Found, Mistake, Record, Trial, number
+from unmask.serving.tasks import first_large, is_share, metric_name, words
+from unmask.serving.words import MINUS, NARROW, NOTHING, cut, duration, percent, plain
 
-SHARES = ("accuracy", "f1", "exact_match", "precision", "recall")  # metrics read as percent
 # The page stays one that opens at once: what is longer is cut, and says so.
 MOST_SEEDS, MOST_LABELS, MOST_CONFUSIONS, MOST_MISTAKES = 30, 12, 15, 25
-MOST_CHARACTERS, MOST_TRIALS, MOST_NAME = 400, 50, 32
+MOST_CHARACTERS, MOST_TRIALS, MOST_NAME, MOST_COUNTED = 400, 50, 32, 100
+SAYS_SEEDS = "Each dot is one seed, the bar their mean; ± is the standard deviation over seeds."
+SAYS_TRUST = "Of answers given with some confidence, that share should be right: the dashed line."
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,6 @@ class Group:
 
     name: str
     values: tuple[float, ...]
-
-
-def is_share(metric: str) -> bool:
-    """Say whether a metric is read as percent."""
-    return any(share in metric.lower().replace(" ", "_") for share in SHARES)
 
 
 def score(metric: str, value: float | None) -> str:
@@ -60,53 +58,87 @@ def splits(results: Comparison) -> list[tuple[str, list[Group]]]:
     return found
 
 
-def draw_scores(results: Comparison | None) -> Html:
-    """Show what fine-tuning gave: each seed, what is taken for what, and what goes wrong."""
-    if results is None or not (found := splits(results)):
-        return EMPTY
-    several = any(len(group.values) > 1 for _, groups in found for group in groups)
-    says = "Each dot is one seed, the bar their mean; ± is the standard deviation over seeds."
-    return section(
-        "task",
-        "Fine-tuning",
-        f"{results.task}. {says if several else ''}".strip(),
-        _verdict(results),
-        _panels(results),
-        _seeds(results),
-        _confusions(results.confusion),
-        draw_calibration(results.calibration),
-        _mistakes(results.errors),
-        _tried(results.metric, results.search),
+def draw_results(record: Record) -> Iterable[tuple[str, str, Html]]:
+    """Draw what fine-tuning gave: mistakes first, then what is taken for what, trust, and seeds."""
+    results = record.results
+    if results is None or not splits(results):
+        return
+    called = words(record)
+    drawn = (
+        ("errors", "Errors", _says_errors(record, results), _mistakes(results.errors)),
+        ("confusions", "Confusions", "", _confusions(results, called.asked)),
+        ("calibration", "Calibration", SAYS_TRUST, draw_calibration(results, called.decided)),
+        ("scores", "Scores", SAYS_SEEDS if _several(results) else "", _scores(record, results)),
+        ("search", "Search", "", _tried(results.metric, results.search)),
     )
+    for name, title, says, content in drawn:
+        if content != EMPTY:
+            yield name, title, section(name, title, says, content)
 
 
-def _verdict(results: Comparison) -> Html:
-    """Say what the first arm gains over the second, and what answering without reading gives."""
-    usual = "Always answering the most frequent label gives "
-    said = [_gain(results)]
-    if results.chance is not None:
-        said.append(join(usual, score(results.metric, number(results.chance)), "."))
-    said = [sentence for sentence in said if sentence != EMPTY]
-    return tag("p", join(*said), class_="verdict") if said else EMPTY
+def _says_errors(record: Record, results: Comparison) -> str:
+    """Say how many answers are wrong, which of them are shown, and whose they are."""
+    called, shown = words(record), len(results.errors[:MOST_MISTAKES])
+    seed = record.part("best").get("seed")
+    whose = f" The model is that of seed {seed}, the best." if _several(results) else ""
+    if results.wrong is None:
+        return f"Some that are wrong. {called.order}{whose}"
+    asked = _asked(record, results)
+    of = f" of {asked:,}" if asked else ""
+    more = f"; {shown} are shown" if shown < results.wrong else ""
+    wrong = f"{called.wrong} on the dev file: {results.wrong:,}{of} {called.asked}{more}."
+    return f"{wrong} {called.order}{whose}"
 
 
-def _gain(results: Comparison) -> Html:
+def _asked(record: Record, results: Comparison) -> int:
+    """Count what was asked of the dev file: its words where these have labels, else its rows."""
+    if results.confusion is not None:
+        return sum(map(sum, results.confusion.counts))
+    dev = record.part("data").get("dev")
+    rows = number(dev.get("rows")) if isinstance(dev, Mapping) else None
+    return 0 if rows is None or record.does == "tag" else int(rows)
+
+
+def _several(results: Comparison) -> bool:
+    """Say whether there is more than one seed."""
+    return any(len(scores) > 1 for arm in results.arms for scores in (arm.dev, arm.test))
+
+
+def gain(results: Comparison) -> str:
     """Compare the first two arms seed by seed, if they have the same number of seeds."""
     if len(results.arms) < 2:
-        return EMPTY
+        return ""
     ours, theirs = results.arms[:2]
     split = "test" if ours.test and theirs.test else "dev"
     one, other = (ours.test, theirs.test) if split == "test" else (ours.dev, theirs.dev)
     both = [(number(a), number(b)) for a, b in zip(one, other, strict=False)]
     pairs = [(a, b) for a, b in both if a is not None and b is not None]
     if not pairs or len(one) != len(other):
-        return EMPTY
-    gain = statistics.fmean(a - b for a, b in pairs)
-    size = f"{100 * gain:+.1f} points" if is_share(results.metric) else f"{gain:+.3g}"
+        return ""
+    more = statistics.fmean(a - b for a, b in pairs)
+    size = f"{100 * more:+.1f} points" if is_share(results.metric) else f"{more:+.3g}"
     higher = sum(a > b for a, b in pairs)
-    seeds = f"higher in {higher} of {len(pairs)} seeds. " if len(pairs) > 1 else "one seed only. "
-    what = f" {split} {readable(results.metric)} for {ours.name} over {theirs.name}, "
-    return join(tag("b", size.replace("-", MINUS)), what, seeds)
+    seeds = f"higher in {higher} of {len(pairs)} seeds" if len(pairs) > 1 else "one seed only"
+    metric = metric_name(results.metric)
+    return f"{size} {split} {metric} for {ours.name} over {theirs.name}, {seeds}.".replace(
+        "-", MINUS, size.startswith("-")
+    )
+
+
+def _scores(record: Record, results: Comparison) -> Html:
+    """Show every seed; of one seed what stands nowhere else: several starts, on dev and test."""
+    if _several(results):
+        return join(
+            _panels(results), _seeds(results, int(number(record.part("recipe").get("seed")) or 0))
+        )
+    if len(results.arms) < 2 or len(splits(results)) < 2:
+        return EMPTY
+    names = ["", *(split for split, _ in splits(results))]
+    rows = [
+        [arm.name, *(mean(results.metric, _finite(v)) for v in (arm.dev, arm.test) if _finite(v))]
+        for arm in results.arms
+    ]
+    return table(names, rows, first_large(metric_name(results.metric)))
 
 
 def _panels(results: Comparison) -> Html:
@@ -116,13 +148,14 @@ def _panels(results: Comparison) -> Html:
         (split, [Group(g.name, tuple(factor * v for v in g.values)) for g in groups])
         for split, groups in splits(results)
     ]
-    axis = _shared_axis(group for _, groups in scaled for group in groups)
+    most = factor if is_share(results.metric) else math.inf
+    axis = _shared_axis([group for _, groups in scaled for group in groups], most)
     figures = [_panel(results.metric, split, groups, axis, factor) for split, groups in scaled]
     return tag("div", *figures, class_="panels")
 
 
-def _seeds(results: Comparison) -> Html:
-    """Tabulate the score of every seed."""
+def _seeds(results: Comparison, first: int) -> Html:
+    """Tabulate the score of every seed; they are counted from the first, as in the terminal."""
     columns = [
         (f"{arm.name}, {split}", arm.dev if split == "dev" else arm.test)
         for split, _ in splits(results)
@@ -131,7 +164,7 @@ def _seeds(results: Comparison) -> Html:
     n = max(len(values) for _, values in columns)
     rows = [
         [
-            str(i + 1),
+            str(first + i),
             *(score(results.metric, number(v[i]) if i < len(v) else None) for _, v in columns),
         ]
         for i in range(min(n, MOST_SEEDS))
@@ -143,15 +176,16 @@ def _seeds(results: Comparison) -> Html:
     if missing:
         scores = "One score is" if missing == 1 else f"{missing:,} scores are"
         said.append(f"{scores} no number ({NOTHING}), and not in the means.")
-    title = f"{readable(results.metric).capitalize()} of every seed"
+    title = f"{first_large(metric_name(results.metric))} of every seed"
     shown = table(["seed", *(name for name, _ in columns)], rows, title, foot)
     return join(shown, tag("p", " ".join(said), class_="remark") if said else EMPTY)
 
 
-def _confusions(confusion: Confusion | None) -> Html:
+def _confusions(results: Comparison, asked: str) -> Html:
     """Show what is taken for what: all of it for few labels, the commonest for many."""
+    confusion = results.confusion
     if confusion is None:
-        return EMPTY
+        return _found(results.found, asked)
     labels, counts = confusion.labels, confusion.counts
     if len(labels) > MOST_LABELS:
         return join(_heat(confusion), _commonest(confusion))
@@ -166,7 +200,6 @@ def _confusions(confusion: Confusion | None) -> Html:
     ]
     drawn = tag(
         "table",
-        tag("caption", "Confusion matrix"),
         tag("thead", tag("tr", tag("th", "truth ↓ predicted →", scope="col"), *names)),
         tag("tbody", *body),
         class_="confusion",
@@ -175,16 +208,32 @@ def _confusions(confusion: Confusion | None) -> Html:
     return join(scrolling(drawn, "Confusion matrix"), remark)
 
 
+def _found(found: Sequence[Found], asked: str) -> Html:
+    """Tabulate for each label where it was right and wrong: a confusion matrix each, of two."""
+    names = ["label", f"{asked} it holds of", "found", "missed", "said wrongly"]
+    rows = [
+        [
+            one.label,
+            *(f"{n:,}" for n in (one.found + one.missed, one.found, one.missed, one.invented)),
+        ]
+        for one in found[:MOST_COUNTED]
+    ]
+    title = "Each label"
+    if len(found) > len(rows):
+        title += f": {len(rows)} of {len(found):,}"
+    return table(names, rows, title) if rows else EMPTY
+
+
 def _mistakes(errors: Sequence[Mistake]) -> Html:
     """List texts that the model got wrong."""
     if not errors:
         return EMPTY
     names = ["text", "truth", "predicted", "probability", "of the truth"]
-    rows = [
+    rows: list[list[Content]] = [
         [
-            cut(e.text, MOST_CHARACTERS),
-            e.truth,
-            e.predicted,
+            _marked(e),
+            e.truth or NOTHING,
+            e.predicted or NOTHING,
             _likely(e.probability),
             _likely(e.truth_probability),
         ]
@@ -192,10 +241,16 @@ def _mistakes(errors: Sequence[Mistake]) -> Html:
     ]
     while len(names) > 3 and not any(row[-1] for row in rows):
         names, rows = names[:-1], [row[:-1] for row in rows]
-    title = "What it gets wrong"
-    if len(errors) > len(rows):
-        title += f": {len(rows)} of {len(errors):,}"
-    return table(names, rows, title, class_="prose")
+    return table(names, rows, "Errors", class_="mistakes", titled=False)
+
+
+def _marked(mistake: Mistake) -> Content:
+    """Write the text of a mistake, and mark what it is about."""
+    if mistake.marked is None:
+        return cut(mistake.text, MOST_CHARACTERS)
+    begin, end = mistake.marked
+    text = mistake.text
+    return join(text[:begin], tag("mark", text[begin:end]), text[end:])
 
 
 def _tried(metric: str, trials: Sequence[Trial]) -> Html:
@@ -219,8 +274,8 @@ def _tried(metric: str, trials: Sequence[Trial]) -> Html:
     title = "What was tried first"
     if len(trials) > len(rows):
         title += f": {len(rows)} of {len(trials):,} trials"
-    names = ["trial", "rate", "batch", f"dev {readable(metric)}", "time"]
-    return table(names, rows, title)
+    names = ["trial", "rate", "batch", f"dev {metric_name(metric)}", "time"]
+    return table(names, rows, title, titled=len(trials) > len(rows))
 
 
 def _finite(values: Sequence[float | None]) -> tuple[float, ...]:
@@ -231,15 +286,16 @@ def _panel(metric: str, split: str, groups: Sequence[Group], axis: Axis, factor:
     def write(values: Sequence[float]) -> str:
         return mean(metric, [value / factor for value in values])
 
-    caption = tag("figcaption", tag("b", f"{split.capitalize()} {readable(metric)}"))
+    caption = tag("figcaption", tag("b", f"{split.capitalize()} {metric_name(metric)}"))
     return tag("figure", caption, _strip(groups, axis, "%" if is_share(metric) else "", write))
 
 
-def _shared_axis(groups: Iterable[Group]) -> Axis:
-    """Lay one axis over the scores of all groups."""
+def _shared_axis(groups: Sequence[Group], most: float) -> Axis:
+    """Lay one axis over the scores of all groups, none of which can be above `most`."""
     values = [v for g in groups for v in g.values]
     low, high = min(values), max(values)
-    return linear(low - 0.05 * (high - low), high + 0.05 * (high - low), 5)
+    margin = 0.05 * ((high - low) or abs(high))
+    return linear(max(low - margin, 0.0) if low >= 0 else low - margin, min(high + margin, most), 5)
 
 
 def _strip(
@@ -297,7 +353,6 @@ def _heat(confusion: Confusion) -> Html:
     ]
     drawn = tag(
         "table",
-        tag("caption", "Confusion matrix"),
         tag("tbody", *body),
         class_="confusion heat",
     )

@@ -343,8 +343,8 @@ class Line:
 def line(report: Report, speed: Speed, share: float | None, width: int = WIDTH) -> str:
     """Write a report in at most `width` columns.
 
-    Where the run is; the loss and, if there is room, its parts with their names; right answers or
-    perplexity; speed; time left. Numbers stay in their columns from line to line.
+    Where the run is; the loss and, if there is room, its parts with their names; right answers,
+    perplexity or squared error; speed; time left. Numbers stay in their columns from line to line.
     """
     parts = report.parts
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
@@ -382,14 +382,16 @@ def evaluated(result: Mapping[str, float]) -> str:
 
 
 def _quality(report: Report) -> str:
-    """Say how good the first term is: its right answers, or a language model's perplexity."""
+    """Say how good the first term is: right answers, perplexity, or a number's squared error."""
     parts, accuracy = report.parts, report.accuracy
     if not parts:
         return ""
     first = next(iter(parts))
-    if first in accuracy and not first.startswith("next_token"):
-        return f"{accuracy[first]:6.1%} right"
-    return f"perplexity {math.exp(min(parts[first], 80)):7.4g}"
+    if first not in accuracy:  # no answer is right or wrong: numbers are asked for
+        return f"squared error {parts[first]:6.4g}"
+    if first.startswith("next_token"):
+        return f"perplexity {math.exp(min(parts[first], 80)):7.4g}"
+    return f"{accuracy[first]:6.1%} right"
 
 
 def duration(seconds: int | float) -> str:
