@@ -287,6 +287,15 @@ def test_texts_come_from_words_files_and_standard_input(unmask: Run, home: Path)
     assert answers("--input", home / "two.txt") == expected
     assert answers(stdin=f"{a}\n\n{b}".encode()) == expected
     assert answers("--input", home / "rows.tsv") == expected * (len(ROWS) // 2)
+    check_mistake(unmask("predict", tuned, stdin=b"the\nol\0d\n"), "standard input:2: a NUL")
+    replaced = answers("--encoding-errors", "replace", stdin=b"the\nol\0d\n")
+    assert [text for text, _ in replaced] == ["the", "ol\ufffdd"]
+
+
+def test_an_empty_text_is_noted_once_and_not_among_the_answers(unmask: Run, home: Path) -> None:
+    said = unmask("predict", home / "tuned", "", "the king", " ")
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["", "the king", " "]
+    assert said.err == "an empty text is answered too; what is said of it rests on no word\n"
 
 
 def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
@@ -330,6 +339,34 @@ def test_weights_that_a_folder_lacks_are_named(unmask: Run, home: Path, tmp_path
     said = unmask("fill", folder, "the [MASK]")
     assert said.status == 0
     assert "lacks weights, which are drawn at random: heads.language" in said.err
+
+
+def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
+    unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
+    words += ["--tune", "prompt", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
+    assert unmask(*words).status == 0
+    said = unmask("predict", tmp_path / "run", "the king")
+    assert (said.status, said.err) == (0, "")
+    for format in ("huggingface", "unmask"):
+        told = unmask("convert", tmp_path / "run", tmp_path / "new", "--to", format)
+        check_mistake(told, "prompt cannot be put into", "LoRA, IA3 and BitFit can", "be copied")
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
+    unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
+    words += ["--option", "pool=mean", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
+    assert unmask(*words).status == 0
+    said = unmask("convert", tmp_path / "run", tmp_path / "new")
+    assert said.out == f"{tmp_path}/new\n"
+    assert said.err.startswith(f"{tmp_path}/new: its head is Labels(pool='mean'), which transfor")
+    assert said.err.count("\n") == 1
+    answers = [unmask("predict", tmp_path / name, "the king").out for name in ("run", "new")]
+    assert answers[0] == answers[1]
 
 
 # Mistakes
@@ -468,6 +505,13 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task classify --train {}/rows.tsv --labels a,a", "labels must be two or more"),
         ("--task classify --train {}/rows.tsv --rows 0", "rows must be at least 1, got 0"),
         ("--task classify --train {}/rows.tsv --search 2 --rate 1 --batch 8", "both are given"),
+        ("--task classify --train {}/rows.tsv --tune lora:where=nope", "matches no linear map"),
+        ("--task classify --train=", "train must name a file, got ''"),
+        ("--task classify --train /dev/null", "must be a file, not a pipe or a device"),
+        ("--task classify --train {}/rows.tsv --device abacus", "it is none of auto, cpu, cuda"),
+        ("--resume", "holds no run to go on with"),
+        ("--resume --seeds 3", "leave out --seeds"),
+        ("--tasks glue --tune lore", "tune must be one of full, frozen"),
         ("--task classify", "name --task and --train, or a suite"),
         ("--train {}/rows.tsv", "name --task and --train, or a suite"),
         ("--task classify --train {}/rows.tsv --data {}", "--data is where the files of --tasks"),

@@ -8,6 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+    from unmask.adapters.lora import LoRA
+    from unmask.adapters.mix import Mix
+    from unmask.adapters.prefix import Prefix, Prompt
+    from unmask.adapters.scale import IA3
+    from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, TopLayers
     from unmask.finetuning.suite import finetune_suite
     from unmask.finetuning.tune import finetune
     from unmask.generation.decode import Decoding
@@ -23,11 +29,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "IA3",
     "MODELS",
+    "AdaMix",
+    "BitFit",
     "Decoding",
+    "Frozen",
+    "Full",
+    "Gradual",
+    "Houlsby",
+    "LoRA",
+    "Mix",
+    "Pfeiffer",
     "Pipeline",
+    "Prefix",
+    "Prompt",
     "Recipe",
     "Several",
+    "TopLayers",
     "describe",
     "finetune",
     "finetune_suite",
@@ -39,11 +58,24 @@ __all__ = [
 ]
 
 _HOME = {
+    "IA3": "unmask.adapters.scale",
     "MODELS": "unmask.published.catalogue",
+    "AdaMix": "unmask.adapters.bottleneck",
+    "BitFit": "unmask.finetuning.methods",
     "Decoding": "unmask.generation.decode",
+    "Frozen": "unmask.finetuning.methods",
+    "Full": "unmask.finetuning.methods",
+    "Gradual": "unmask.finetuning.methods",
+    "Houlsby": "unmask.adapters.bottleneck",
+    "LoRA": "unmask.adapters.lora",
+    "Mix": "unmask.adapters.mix",
+    "Pfeiffer": "unmask.adapters.bottleneck",
     "Pipeline": "unmask.serving.pipeline",
+    "Prefix": "unmask.adapters.prefix",
+    "Prompt": "unmask.adapters.prefix",
     "Recipe": "unmask.training.recipe",
     "Several": "unmask.serving.several",
+    "TopLayers": "unmask.finetuning.methods",
     "describe": "unmask.serving.describe",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",

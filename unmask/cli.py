@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
@@ -19,6 +20,8 @@ import typer
 
 if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
+    from unmask.finetuning.suite import SuiteRun
+    from unmask.finetuning.tuned import Tuned
     from unmask.serving.pipeline import Pipeline
 
 T = TypeVar("T")
@@ -122,7 +125,7 @@ Folder = Annotated[
 ]
 Seed = Annotated[int, _option("--seed", metavar="N", help="Of everything that is drawn.")]
 Resume = Annotated[bool, _option("--resume", help="Go on with the run in --out.")]
-Quiet = Annotated[bool, _option("--quiet", help="Show no progress.")]
+Quiet = Annotated[bool, _option("--quiet", help="Show no progress, but warnings.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]
 
 
@@ -498,7 +501,14 @@ def _last_evaluation(out: Path) -> dict[str, Any]:
 
 @app.command()
 def finetune(
-    model: Model,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="As for other commands, or the name of a card: then all weights are drawn at "
+            "random. Not needed with --resume.",
+        ),
+    ] = None,
     task: Annotated[
         Literal[
             "classify",
@@ -515,7 +525,7 @@ def finetune(
         _option("--task", help="What is learned."),
     ] = None,
     train: Annotated[
-        Path | None,
+        str | None,
         _option(
             "--train",
             metavar="FILE",
@@ -536,13 +546,13 @@ def finetune(
         _option("--data", metavar="FOLDER", help="Of the files of --tasks.", default="the Hub"),
     ] = None,
     dev: Annotated[
-        Path | None,
+        str | None,
         _option(
             "--dev", metavar="FILE", help="Chooses the best state.", default="a tenth of --train"
         ),
     ] = None,
     test: Annotated[
-        Path | None, _option("--test", metavar="FILE", help="Scored once, at the end.")
+        str | None, _option("--test", metavar="FILE", help="Scored once, at the end.")
     ] = None,
     out: Annotated[Path, _option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
         "runs/finetuned"
@@ -563,7 +573,10 @@ def finetune(
         _option("--labels", metavar="A,B,...", help="All, in order.", default="those of --train"),
     ] = None,
     rows: Annotated[
-        int | None, _option("--rows", metavar="N", help="Learn from so many rows.")
+        int | None,
+        _option(
+            "--rows", metavar="N", help="Learn from so many rows; --dev and --test are read whole."
+        ),
     ] = None,
     columns: Annotated[
         str | None,
@@ -657,11 +670,18 @@ def finetune(
 ) -> None:
     """Fine-tune a model on labelled rows.
 
-    MODEL may be the name of a card too: then all weights are drawn at random. What is left open is
-    decided from the rows and the model, and said.
+    What is left open is decided from the rows and the model, and said. Ctrl-C keeps what was done;
+    killed or not, --out FOLDER --resume alone goes on to the same result.
     """
+    told = dict(locals())
     import unmask
 
+    if resume and task is None and train is None and tasks is None:
+        _check_alone(told)
+        _go_on(out, model, device, quiet, as_json)
+        return
+    if model is None:
+        raise ValueError("name the model to begin with; see unmask finetune --help")
     shared: dict[str, Any] = {
         "out": out,
         "rows": rows,
@@ -729,6 +749,40 @@ def finetune(
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
+    _show_tuned(tuned, out, as_json)
+
+
+def _check_alone(told: Mapping[str, Any]) -> None:
+    """Refuse what the record of a run that is resumed says itself."""
+    free = {"model", "out", "resume", "device", "quiet", "as_json"}
+    for name, parameter in signature(finetune).parameters.items():
+        if name not in free and told[name] != parameter.default:
+            option = name.replace("_", "-").replace("options", "option")
+            raise ValueError(
+                "--resume without --task goes on as the run's own record says; leave out "
+                f"--{option}, or give all options again"
+            )
+
+
+def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
+    """Go on with a run of fine-tuning, or with a suite of them."""
+    from unmask.finetuning import suite, tune
+
+    terminal = None if quiet else sys.stderr
+    try:
+        if (out / suite.FACTS).is_file():
+            made = suite.go_on(out, model, device=device, terminal=terminal)
+            _show_suite(made, out, as_json)
+        else:
+            _show_tuned(tune.go_on(out, model, device=device, terminal=terminal), out, as_json)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
+
+
+def _show_tuned(tuned: "Tuned", out: Path, as_json: bool) -> None:
+    """Write the report of a run that is over, and say what came out."""
+    import unmask
+
     report = unmask.write_report(out)
     if as_json:
         runs = [
@@ -751,7 +805,6 @@ def _finetune_suite(
 ) -> None:
     """Fine-tune on each benchmark of a suite, and show one table."""
     import unmask
-    from unmask.finetuning.suite import AVERAGE
 
     if given := [name for name, value in own.items() if value is not None]:
         raise ValueError(f"--tasks says itself what is learned from what; leave out --{given[0]}")
@@ -760,6 +813,14 @@ def _finetune_suite(
         made = unmask.finetune_suite(model, tasks=tasks, data=data, **shared)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
+    _show_suite(made, out, as_json)
+
+
+def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
+    """Write the report of each run of a suite that is over, and show the table."""
+    import unmask
+    from unmask.finetuning.suite import AVERAGE
+
     for one in made.entries:
         if not one.error:
             unmask.write_report(out / one.folder)
@@ -770,7 +831,7 @@ def _finetune_suite(
     from rich.table import Table
 
     names, rows = made.rows()
-    table = Table(title=f"{tasks}: {model}, tune={made.tune}", title_justify="left")
+    table = Table(title=f"{made.suite}: {made.base}, tune={made.tune}", title_justify="left")
     for n, name in enumerate(names):
         table.add_column(name, justify="left" if n < 2 else "right")
     for row in rows[:-1]:
@@ -865,7 +926,11 @@ def predict(
     texts: Texts = None,
     input: Annotated[
         Path | None,
-        _option("--input", metavar="FILE", help="Rows with the columns of training, or .txt."),
+        _option(
+            "--input",
+            metavar="FILE",
+            help="Rows with the columns of training; or .txt, whose lines are read as TEXT is.",
+        ),
     ] = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
@@ -873,8 +938,9 @@ def predict(
 ) -> None:
     """Label texts with a fine-tuned model.
 
-    Prints a line of JSON for each. A pair of texts is a line with a tab between them; words to be
-    tagged are parted by spaces.
+    Prints a line of JSON for each. A pair of texts is a line with a tab between them, as is a
+    question and the text that answers it, or a text and its options; words to be tagged are parted
+    by spaces.
     """
     pipeline = _load(model, device)
     given: Iterable[Any]
@@ -1027,16 +1093,24 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new one.")],
     to: Annotated[
         Literal["huggingface", "unmask"],
-        _option("--to", help="Both open in transformers; unmask also keeps what made the model."),
+        _option(
+            "--to",
+            help="Both open in transformers, but for heads that it lacks; both keep the task of a "
+            "fine-tuned model, and unmask what pretraining asked.",
+        ),
     ] = "huggingface",
     as_json: Json = False,
 ) -> None:
     """Convert a model between formats."""
+    from unmask.checkpoints.huggingface import opens_where
+
     pipeline = _load(source, "cpu")
     pipeline.save(target, format=to)
     opened = pipeline.opened
     if opened.tokenizer is None:
         print(f"{source}: has no tokenizer, so {target} has none either", file=sys.stderr)
+    if (note := opens_where(opened.card, opened.model.specs)) is not None:
+        print(f"{target}: {note}", file=sys.stderr)
     if as_json:
         facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
         _print(facts | {"missing": opened.missing, "extra": opened.extra})
@@ -1103,6 +1177,8 @@ def _text(given: str) -> str:
 
 def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
     """Give the lines of standard input that hold anything."""
+    from unmask.text.lines import without_nul
+
     if cast("Any", sys.stdin) is None:
         raise ValueError("standard input is closed; name a text, or --input")
     if sys.stdin.isatty():
@@ -1116,6 +1192,8 @@ def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
                 f"standard input:{number}: invalid UTF-8 at byte {error.start + 1} of the line "
                 "(--encoding-errors replace reads on with U+FFFD in its place)"
             ) from None
+        if "\0" in text:
+            text = without_nul(text, f"standard input:{number}", errors)
         if text.strip():
             empty = False
             yield text.rstrip("\r\n")

@@ -39,6 +39,15 @@ def from_dict(kind: type[T], data: Any, where: str = "") -> T:
     return _read(kind, data, where)
 
 
+def check(kind: Any, data: Any, where: str) -> None:
+    """Check that plain data can be read as a type, of a field for instance: `float | None`.
+
+    Raises:
+        ValueError: as of `from_dict`.
+    """
+    _read(kind, data, where)
+
+
 def change(value: T, where: str, to: Any) -> T:
     """Return `value` with the field at the dotted path `where` replaced by plain data.
 

@@ -488,6 +488,73 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
     assert not opened.model.adapters
 
 
+@pytest.mark.parametrize("method", ["LoRA", "Prompt", "Houlsby"])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: torch.full_like(x, torch.nan), "numbers that are not finite"),
+        (lambda x: x.index_fill(0, torch.tensor([1]), torch.inf), "numbers that are not finite"),
+        (lambda x: x.double() * 1e300, "numbers that are not finite"),
+        (lambda x: x.long(), "int64, where weights are floating-point numbers"),
+    ],
+)
+def test_tensors_that_are_no_weights_are_refused_by_name(
+    method: str, spoil: Any, message: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    tensors = load_file(tmp_path / TENSORS)
+    for name in (min(tensors), max(tensors)):  # of the adapter, and of the head beside it
+        save_file({**tensors, name: spoil(tensors[name])}, tmp_path / TENSORS)
+        again = opened_at(bases["bert, a text"])
+        with pytest.raises(ValueError, match=rf"{TENSORS}: tensor {name} holds {message}"):
+            read_adapter(tmp_path, again.model, again.card)
+        assert not again.model.adapters
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    ("method", "keys", "message"),
+    [
+        ("LoRA", {"r": 10**9}, r"lora_A\.weight has rank 3, but r is 1000000000"),
+        ("LoRA", {"r": -1}, r"adapter_config\.json: r must be at least 1, got -1"),
+        ("LoRA", {"r": "3"}, r"adapter_config\.json: r must be int, got '3'"),
+        ("LoRA", {"rank_pattern": {"query": 4}}, r"query\.lora_A\.weight has rank 3, but r is 4"),
+        ("LoRA", {"rank_pattern": {"(": 4}}, r"'\(' is not a pattern of names"),
+        ("LoRA", {"lora_alpha": float("nan")}, r"lora_alpha must be a finite number, got nan"),
+        ("LoRA", {"alpha_pattern": {"query": 1e999}}, r"query must be a finite number, got inf"),
+        ("LoRA", {"lora_alpha": [1]}, r"adapter_config\.json: lora_alpha must be float, got \[1\]"),
+        ("LoRA", {"lora_dropout": 5}, r"dropout must be at least 0 and below 1, got 5"),
+        ("LoRA", {"target_modules": ["nope"]}, r"query has tensors, but target_modules names only"),
+        (
+            "IA3",
+            {"target_modules": ["output.dense"]},
+            r"has tensors, but target_modules names only",
+        ),
+        ("IA3", {"target_modules": 7}, r"adapter_config\.json: target_modules must be "),
+        ("Prefix", {"num_virtual_tokens": 6}, r"prompt_embeddings has shape \[5, .*has \[6, "),
+        ("Prompt", {"num_virtual_tokens": "5"}, r"num_virtual_tokens must be int, got '5'"),
+    ],
+)
+def test_a_configuration_that_contradicts_its_tensors_is_refused_by_its_key(
+    method: str,
+    keys: dict[str, Any],
+    message: str,
+    recorded: bool,
+    bases: Mapping[str, Path],
+    tmp_path: Path,
+) -> None:
+    opened = with_ours(bases["bert, a text"], OURS[method])
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    if not recorded:
+        (tmp_path / RECORD).unlink()
+    again = opened_at(bases["bert, a text"])
+    change(tmp_path, **keys)
+    with pytest.raises(ValueError, match=message):
+        read_adapter(tmp_path, again.model, again.card)
+    assert not again.model.adapters
+
+
 def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
     opened = with_ours(bases["gpt2, language"], OURS["LoRA"])
     write = partial(write_adapter, tmp_path, opened.model, opened.card, base="base")

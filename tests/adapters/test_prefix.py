@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from unmask.adapters.attach import attach, detach, freeze, use
-from unmask.adapters.prefix import Prefix, PrefixModule, Prompt, PromptModule
+from unmask.adapters.prefix import (
+    Prefix,
+    PrefixModule,
+    Prompt,
+    PromptModule,
+    decoder,
+    reader,
+    room,
+)
 from unmask.batch import IGNORE, Batch, Example, Visibility
 from unmask.generation.decode import Decoding, generate
 from unmask.heads.labels import Labels, TokenLabels
@@ -205,12 +213,32 @@ def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_generating_past_the_last_position_says_so(spec: Any) -> None:
-    made = with_adapter("gpt", spec)
-    prompts = [[5] * 3, [6] * 10]
-    assert generate(made, prompts, SPECIAL, Decoding(new_tokens=24 - spec.length - 10 + 1))
-    with pytest.raises(ValueError, match="positions"):
-        generate(made, prompts, SPECIAL, Decoding(new_tokens=15))
+def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: Any) -> None:
+    made, room = with_adapter("gpt", spec), 24 - spec.length
+    prompts = [[6] * room, [7] * (room - 3), [5]]
+    how = Decoding(new_tokens=room + 5)
+    assert [len(said) for said in generate(made, prompts, SPECIAL, how)] == [1, 4, room]
+    with pytest.raises(ValueError, match=f"has {room + 1} tokens, but the model only {room} pos"):
+        generate(made, [[6] * (room + 1)], SPECIAL, how)
+    attach(made, Prompt(length=8), "other")
+    with use(made, None):
+        assert len(generate(made, [[6] * 24], SPECIAL, how)[0]) == 1
+    with use(made, "other"), pytest.raises(ValueError, match="only 16 positions"):
+        generate(made, [[6] * 17], SPECIAL, how)
+
+
+def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand() -> None:
+    made = with_adapter("gpt", Prefix(length=5))
+    assert room(made, decoder(made)) == 24 - 5
+    made = with_adapter("gpt", Prompt(length=30))
+    assert room(made, decoder(made)) == 0
+    for spec, places in ((Prefix(length=5), (24, 19)), (Prompt(length=5), (19, 24))):
+        both = replace(FAMILIES["t5"].encoder, position=Learned(24))
+        a = replace(FAMILIES["t5"], encoder=both, decoder=replace(both, causal=True, cross=True))
+        made = Model(a, {}).initialize(1)
+        attach(made, spec)
+        assert (room(made, reader(made)), room(made, decoder(made))) == places
+    assert room(model("t5"), reader(model("t5"))) is None
 
 
 def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:

@@ -1,5 +1,6 @@
 """Vectors: every layer equals the reference's, pooling sees no padding, neighbors do not matter."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,13 @@ import pytest
 import torch
 from small_models import FAMILIES, make, texts, tokenizer
 
+from unmask.adapters.attach import attach, detach
+from unmask.adapters.prefix import Prefix, Prompt
 from unmask.checkpoints.huggingface import Opened
 from unmask.evaluation.embed import embed
 from unmask.generation.reading import framed
+from unmask.heads.labels import Labels
+from unmask.heads.model import Model
 
 TOLERANCE = 1e-5  # relative to the largest number, float32, in batches of other shapes
 SOME = ["", *texts(14, most=9), "the old king " * 30]
@@ -62,6 +67,81 @@ def test_pooling_sees_the_text_and_no_padding(family: str, layer: int, models: d
     for pooling, pooled in pools.items():
         vectors = embed(opened.model, tokenizer(family), SOME, pooling=pooling, layer=layer)
         close(vectors, np.stack([pooled(x) for x in expected]))
+
+
+@pytest.fixture
+def prompted(models: dict) -> Iterator[Callable[[str, Any], Model]]:
+    """Attach an adapter to a family's model for a while."""
+    used = []
+
+    def attached(family: str, spec: Any) -> Model:
+        model = models[family][1].model
+        torch.nn.init.normal_(next(attach(model, spec).parameters()), std=0.5)
+        used.append(model)
+        return model
+
+    yield attached
+    for model in used:
+        detach(model, "default")
+
+
+@torch.no_grad()
+def behind(reference: Any, ids: torch.Tensor, prompt: torch.Tensor) -> list[np.ndarray]:
+    """Give the reference's hidden states of a text behind a prompt of vectors."""
+    reader = getattr(reference, "encoder", reference)
+    read = torch.cat((prompt[None], reference.get_input_embeddings()(ids)), 1)
+    out = reader(inputs_embeds=read, output_hidden_states=True)
+    return [layer[0, len(prompt) :].numpy() for layer in out.hidden_states]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_behind_a_prompt_each_token_has_its_own_vector_in_every_layer(
+    family: str, models: dict, prompted: Callable[[str, Any], Model]
+) -> None:
+    reference = models[family][0]
+    model = prompted(family, Prompt(length=4))
+    prompt = model.adapters["default"].vectors
+    some = SOME[:-1]  # the last is longer than what then is left of the positions
+    known = [torch.from_numpy(ids)[None] for ids in framed(tokenizer(family), some, None)]
+    expected = [behind(reference, ids, prompt) for ids in known]
+    for layer in range(len(expected[0])):
+        vectors = embed(model, tokenizer(family), some, pooling="none", layer=layer)
+        for ours, theirs in zip(vectors, expected, strict=True):
+            close(ours, theirs[layer])
+        pools = {"mean": lambda x: x.mean(0), "first": lambda x: x[0], "last": lambda x: x[-1]}
+        for pooling, pooled in pools.items():
+            pooled_ours = embed(model, tokenizer(family), some, pooling=pooling, layer=layer)
+            close(pooled_ours, np.stack([pooled(x[layer]) for x in expected]))
+
+
+def test_a_head_that_reads_the_prompt_does_not_change_the_vectors_of_the_text(
+    models: dict, tmp_path: Path
+) -> None:
+    """The heads of labels read the prompt's first column; a text's first vector is its own."""
+    _, opened = make("bert", tmp_path)
+    weights = opened.model.weights()
+    found = []
+    for heads in ({}, {"label": Labels(n_labels=3)}):
+        model = Model(opened.model.architecture, heads).initialize(0)
+        model.load_state_dict(weights, strict=False)
+        attach(model, Prompt(length=4), seed=1)
+        found.append(embed(model, tokenizer("bert"), SOME, pooling="first"))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("spec", [Prompt(length=4), Prefix(length=4)], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_there_is_a_vector_for_each_token_behind_learned_ones(
+    family: str, spec: Any, prompted: Callable[[str, Any], Model]
+) -> None:
+    model = prompted(family, spec)
+    most = None if family == "t5" else 40 - 4
+    lengths = [len(ids) for ids in framed(tokenizer(family), SOME, most)]
+    for layer in range(-1, 3):
+        vectors = embed(model, tokenizer(family), SOME, pooling="none", layer=layer)
+        assert [len(x) for x in vectors] == lengths
+        mean = embed(model, tokenizer(family), SOME, layer=layer, batch_tokens=60)
+        close(mean, np.stack([x.mean(0) for x in vectors]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

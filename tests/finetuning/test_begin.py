@@ -1,5 +1,7 @@
 """Beginnings: what a model brings is kept, what it lacks is drawn from the seed, both are named."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,11 +134,21 @@ def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) ->
     [
         ("no/such/folder", FileNotFoundError, "no such folder, and no model of the catalogue"),
         ("bert-mni", FileNotFoundError, "did you mean 'bert-mini'"),
+        ("unmask-mini", FileNotFoundError, "did you mean 'unmask-mini-en'"),
     ],
 )
 def test_a_model_that_is_not_there_is_named(source, error, message) -> None:
     with pytest.raises(error, match=message):
         begin(source, TASK, [])
+
+
+def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned() -> None:
+    def texts() -> Iterator[str]:
+        pytest.fail("a vocabulary is learned")
+        yield
+
+    with pytest.raises(ValueError, match="t5-mini says its answers in words"):
+        begin("t5-mini", replace(TASK, does="tag"), texts())
 
 
 def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -160,6 +160,14 @@ def test_numbers_of_options_may_differ() -> None:
     assert [one.truth for one in read] == [2, 0, 1]
 
 
+def test_an_answer_that_is_several_of_the_options_is_an_error() -> None:
+    row = {"question": "q", "choices": ["a", "b", "a"], "label": "a"}
+    with pytest.raises(ValueError, match=r"some\.jsonl:1: the answer .* is several of the options"):
+        read_choices(table(row), find_columns(table(row)))
+    letter = row | {"label": "A", "choices": ["faster", "slower", "faster"]}  # as in ARC
+    assert read_choices(table(letter), find_columns(table(letter)))[0].truth == 0
+
+
 def test_without_answers_none_are_read() -> None:
     found = table({"question": "q", "choices": ["a", "b"]})
     (one,) = read_choices(found, find_texts(found), known=False)
@@ -239,8 +247,10 @@ def test_a_named_column_that_is_not_there_is_an_error() -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 @pytest.mark.parametrize(
     ("name", "n", "n_options"),
-    [("dream/dev", 2040, 3), ("roc_story_cloze/test", 1871, 2), ("copa", 100, 2),
-     ("piqa", 1838, 2), ("commonsense_qa", 1221, 4), ("openbookqa", 500, 4)],
+    [("dream/train", 6116, 3), ("dream/dev", 2040, 3), ("dream/test", 2041, 3),
+     ("roc_story_cloze/dev", 1871, 2), ("roc_story_cloze/test", 1871, 2), ("copa", 100, 2),
+     ("piqa", 1838, 2), ("siqa", 1954, 2), ("boolq", 3270, 2), ("commonsense_qa", 1221, 4),
+     ("openbookqa", 500, 4), ("arc_easy", 2376, 4), ("arc_challenge", 1172, 4)],
 )  # fmt: skip
 def test_published_files_are_read_without_naming_a_column(name: str, n: int, n_options) -> None:
     (path,) = SHARED.glob(f"{name}.jsonl*")

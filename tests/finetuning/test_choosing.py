@@ -269,10 +269,24 @@ def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Pat
     assert all(one["truth"] in toy.WORDS and one["probability"] > 0 for one in wrong)
 
 
+@pytest.mark.parametrize("family", toy.FAMILIES)
+def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
+    made, options = opened(family), ("runs", "walks", "runs", "walks", "runs")
+    said = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
+    shares = said["probabilities"]
+    assert shares[0] == pytest.approx(shares[2], rel=1e-5)
+    ask = TASK_KINDS["choose"].ask(TASK, made.card, toy.tokenizer(family))
+    item = Item(texts=("a cat",), options=options)
+    for scores, first in (([-1, -3, -1, -3, -1], 0), ([-3, -1, -3, -1, -1], 1)):
+        assert ask.truth(item, np.array([scores], np.float64)) == first
+        assert ask.answer(item, np.array([scores], np.float64))["index"] == first
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ({"choices": ["a"], "label": 0}, r"bad.jsonl:2: only 1 option"),
+        ({"choices": ["a", ""], "label": 0}, r"bad.jsonl:2: option 2 in 'choices' is empty"),
         ({"choices": [], "label": 0}, r"bad.jsonl:2: only no option"),
         ({"choices": ["a", "b"], "label": 2}, r"bad.jsonl:2: the answer .* is none of the 2"),
         ({"choices": ["a", "b"], "label": None}, r"bad.jsonl:2: no answer in column 'label'"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 import toy_models as toy
 
+import unmask
 from unmask import finetune
 from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import Prompt
@@ -42,6 +43,12 @@ def learning(model: Model) -> set[str]:
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
 
+def test_every_method_is_a_name_of_the_package() -> None:
+    for kind in METHODS.values():
+        assert getattr(unmask, kind.__name__) is kind
+        assert kind.__name__ in unmask.__all__
+
+
 def test_a_word_names_a_method_with_differences() -> None:
     assert method_of("full") == Full()
     assert method_of("lora:rank=4,alpha=8") == LoRA(rank=4, alpha=8.0)
@@ -50,6 +57,9 @@ def test_a_word_names_a_method_with_differences() -> None:
         "feed_forward.up",
     )
     assert method_of("prompt:words=a good film") == Prompt(words="a good film")
+    assert method_of("prompt:words=a good, long film,length=4") == Prompt(
+        words="a good, long film", length=4
+    )
     assert method_of(TopLayers(layers=1)) == TopLayers(layers=1)
     assert {word_of(method_of(word)) for word in METHODS} == set(METHODS)
 
@@ -165,6 +175,7 @@ def test_a_slanted_triangle_is_the_papers() -> None:
 def test_smaller_parts_learn_at_higher_rates() -> None:
     assert rate_of(Full(), 1e-4) == 1e-4
     assert rate_of(LoRA(), 1e-4) > 1e-4
+    assert rate_of(LoRA(), 5e-4) / rate_of(LoRA(), 5e-4 / 4) == pytest.approx(2.0)
     assert rate_of(Prompt(), 1e-3) <= 3e-2
 
 

@@ -1,6 +1,9 @@
 """Odd data are learned from, wrong ones are one line that names the place."""
 
 import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +39,7 @@ def test_few_rows_are_enough(n: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_odd_texts_are_learned_from_without_a_crash(family: str, tmp_path: Path) -> None:
+def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, caplog) -> None:
     odd = ["", " ", "\u200b", "é" * 9, "good " * 700, "🙂", "[MASK] </s> <|endoftext|>", "a\u0301"]
     rows = [(text, ("no", "yes")[i % 2]) for i, text in enumerate(odd * 3)]
     path = tmp_path / "odd.jsonl"
@@ -44,7 +47,8 @@ def test_odd_texts_are_learned_from_without_a_crash(family: str, tmp_path: Path)
     base = toy.pretrained(family, tmp_path / "base")
     tuned = quick(base, {"train": path, "dev": path}, epochs=1.0, length=64)
     assert any("3 of 24 training texts have more than 64 tokens" in note for note in tuned.notes)
-    assert any("texts are empty" in note for note in tuned.notes)
+    assert any("odd.jsonl: 6 of 24 texts are empty" in note for note in tuned.notes)
+    assert "odd.jsonl: 6 of 24 texts are empty" in caplog.text  # though no progress is shown
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,32 @@ def test_odd_texts_are_learned_from_without_a_crash(family: str, tmp_path: Path)
             {"task": "regress"},
             "must be a number",
         ),
+        *(
+            ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", more, message)
+            for more, message in (
+                ({"tune": "lora:where=nope"}, "'nope' matches no linear map"),
+                ({"tune": "lora:rank=65"}, r"rank must be at most 32, as backbone\..* is, got 65"),
+                ({"tune": "lora:alpha=nan"}, r"tune\.alpha must be a finite number, got nan"),
+                ({"tune": "top:layers=99"}, "top tunes at most 2 layers"),
+                ({"tune": "full:reinitialize=99"}, "reinitialize must be at most 2"),
+                ({"tune": "prompt:length=100000"}, "100000 learned tokens leave no room in base"),
+                ({"tune": "prompt:words="}, "the words '' that a prompt begins with"),
+                ({"weight_decay": math.nan}, "weight_decay must be at least 0, got nan"),
+                ({"weight_decay": math.inf}, "weight_decay must be a finite number, got inf"),
+                ({"epochs": math.inf}, "epochs must be at most 1,000,000, got inf"),
+                ({"epochs": 1e300}, "epochs must be at most 1,000,000, got 1e[+]300"),
+                ({"text": "label"}, r"train\.tsv: column 'label' would be read as text and as som"),
+                ({"dev": ""}, "dev must name a file, got ''"),
+                ({"dev": None}, r"train\.tsv: 2 labels in 2 rows: too many labels"),
+            )
+        ),
+        ("text\tlabel\n \tx\n \ty\n", "text\tlabel\na\tx\n", {}, "train.*: all 2 texts are empty"),
+        (
+            "x\tlabel\na\tx\nb\ty\n",
+            "",
+            {},
+            "name it by the option text, or all of a file",
+        ),
     ],
 )
 def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message, tmp_path) -> None:
@@ -111,6 +141,38 @@ def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message
         )
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_path: Path) -> None:
+    more = {"tune": "lora:rank=2", "rows": 60, "epochs": None, "length": 32}
+    base = toy.pretrained("bert", tmp_path / "base")
+    with (tmp_path / "said").open("w") as terminal:
+        tuned = quick(base, files, terminal=terminal, **more)
+    n, of = tuned.best.tuned, sum(p.numel() for p in tuned.opened.model.parameters())
+    line = f"rows 60, epochs 20, batch 16, steps 80, rate 0.003, length 32, tuned {n:,} of {of:,} "
+    lines = (tmp_path / "said").read_text().splitlines()
+    (at,) = (i for i, one in enumerate(lines) if one.startswith(line))
+    assert not any("loss" in one for one in lines[:at])
+    assert lines[at + 1].startswith(" 1/80  loss")
+    assert "Architecture" not in repr(tuned)
+
+
+def test_a_value_of_another_type_is_named() -> None:
+    code = """
+from unmask.finetuning.plan import Tuning
+for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": "yes"}):
+    try:
+        Tuning(base="x", task="classify", train="y.tsv", **wrong)
+    except ValueError as error:
+        print(error)
+"""  # in another process: the types of this one are checked as tests are
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "epochs must be float, got '1'",
+        "seeds must be int, got 1.5",
+        "labels[0] must be str, got 1",
+        "baseline must be bool, got 'yes'",
+    ]
 
 
 def test_an_out_that_holds_other_things_is_left_alone(files, tmp_path: Path) -> None:

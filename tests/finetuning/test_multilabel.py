@@ -57,7 +57,7 @@ def items(path: Path, **given) -> list[Item]:
 
 
 def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
-    rows = [("a", ["sun", "moon", "sun"]), ("b", []), ("c", None), ("d", "cat"), ("e", [1, 1.0, 2])]
+    rows = [("a", ["sun", "moon"]), ("b", []), ("c", None), ("d", "cat"), ("e", [2, 1.0])]
     found = items(jsonl(tmp_path / "a.jsonl", rows))
     assert [item.truth for item in found] == [("moon", "sun"), (), (), ("cat",), ("1", "2")]
     tsv = toy.write(
@@ -72,6 +72,11 @@ def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
     [
         ("sun,,moon", r"a.jsonl:2: an empty label in column 'labels': str 'sun,,moon'"),
         (["sun", ""], r"a.jsonl:2: an empty label"),
+        (
+            [1, 0, 1],
+            r"a.jsonl:2: '1' stands twice in column 'labels': list \[1, 0, 1\]; a row names",
+        ),
+        ("sun,moon,sun", r"a.jsonl:2: 'sun' stands twice"),
         (["sun", None], r"a.jsonl:2: an empty label"),
         ([["sun"]], r"a.jsonl:2"),
         ({"sun": 1}, r"a.jsonl:2"),
@@ -175,7 +180,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
         assert list(answer["probabilities"].values()) == pytest.approx(row, abs=CLOSE)
     assert task.length == check_length(mine.card, None)
 
-    write_folder(tmp_path / "ours", mine.model, mine.card, known, LABELS, problem=KIND.problem)
+    write_folder(tmp_path / "ours", mine.model, mine.card, known, LABELS)
     again = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert again.config.problem_type == "multi_label_classification"
     with torch.no_grad():

@@ -103,6 +103,20 @@ def test_nothing_has_no_answers() -> None:
     assert predict(tagger, [[]], task=task) == [{"labels": [], "probabilities": []}]
 
 
+def test_an_empty_text_is_answered_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+    for kind, empty, full in (
+        ("classify", " ", "a"), ("pairs", ("", ""), ("", "a")), ("tag", [], ["a"])
+    ):  # fmt: skip
+        model, task = opened("bert", kind)
+        predict(model, [full], task=task)
+        assert not caplog.records
+        predict(model, [full, empty], task=task)
+        assert [r.getMessage() for r in caplog.records] == [
+            "an empty text is answered too; what is said of it rests on no word"
+        ]
+        caplog.clear()
+
+
 def test_a_long_sentence_has_a_label_for_every_word() -> None:
     for family in ("bert", "gpt2"):
         model, task = opened(family, "tag")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 import torch
 import toy_models as toy
 
+from unmask import cli
+from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.tune import finetune
+from unmask.finetuning.tune import finetune, go_on
 from unmask.finetuning.tuned import Tuned
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
@@ -24,7 +28,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+def quick(base, files: dict[str, Path], **more) -> Tuned:
     return finetune(base, **({"task": "classify", "device": "cpu"} | files | FAST | more))
 
 
@@ -32,7 +36,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
-def killed(files, base: Path, out: Path, monkeypatch, at: int, **more) -> None:
+def killed(files, base, out: Path, monkeypatch, at: int, **more) -> None:
     """Fine-tune, and die right after the checkpoint numbered `at` was saved."""
     save, n = tuning_module._save, 0
 
@@ -71,6 +75,110 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
     assert done.best == whole.best
     assert done.notes == whole.notes
     assert done.predict(["a good cat"]) == again.predict(["a good cat"])
+
+
+@pytest.mark.parametrize(
+    ("tune", "precision"),
+    [
+        ("frozen", "float32"),
+        ("gradual", "float32"),
+        ("bitfit", "bfloat16"),
+        ("adamix", "float32"),
+        ("lora", "bfloat16"),
+        ("prompt", "float32"),
+    ],
+)
+def test_however_little_is_tuned_a_resumed_run_gives_the_same_bits(
+    tune, precision, files, tmp_path, monkeypatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    more = {"tune": tune, "precision": precision}
+    whole = quick(base, files, out=tmp_path / "whole", **more)
+    out = tmp_path / "killed"
+    killed(files, base, out, monkeypatch, 1, **more)
+    again = quick(base, files, out=out, resume=True, **more)
+    assert again.scored == whole.scored
+    theirs, mine = whole.opened.model.state_dict(), again.opened.model.state_dict()
+    assert [name for name in theirs if not torch.equal(theirs[name], mine[name])] == []
+    assert (out / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("tune", ["full", "lora:rank=2"])
+def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    more = {"tune": tune, "rows": 64, "seeds": 2, "class_weights": {"yes": 2.0}}
+    whole = quick(base, files, out=tmp_path / "whole", **more)
+    out = tmp_path / "killed"
+    killed(files, base, out, monkeypatch, 2, **more)
+    with pytest.raises(ValueError, match=r"this run has base = .*base', not 'bert-tiny'"):
+        go_on(out, "bert-tiny", device="cpu", terminal=None)
+    again = go_on(out, str(base), device="cpu", terminal=None)
+    assert again.scored == whole.scored
+    for name, tensor in whole.opened.model.state_dict().items():
+        assert torch.equal(tensor, again.opened.model.state_dict()[name]), name
+    assert go_on(out, device="cpu", terminal=None).scored == whole.scored  # it is finished
+    facts, theirs = (json.loads((d / "unmask.json").read_text()) for d in (out, tmp_path / "whole"))
+    assert facts["recipe"] == theirs["recipe"]
+
+
+def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
+    files, tmp_path, monkeypatch
+) -> None:
+    base = open_folder(toy.pretrained("bert", tmp_path / "base"))
+    killed(files, base, tmp_path / "out", monkeypatch, 1)
+    with pytest.raises(ValueError, match="was given its model open"):
+        go_on(tmp_path / "out", terminal=None)
+    with pytest.raises(ValueError, match="none: holds no run to go on with"):
+        go_on(tmp_path / "none", terminal=None)
+
+
+def test_the_command_resumes_alone_and_takes_no_other_options(
+    files, tmp_path, monkeypatch, capsys
+) -> None:
+    base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
+    whole = quick(base, files)
+    killed(files, base, out, monkeypatch, 1)
+    words = ["finetune", "--out", str(out), "--resume", "--device", "cpu"]
+    assert cli.run([*words, "--epochs", "3"]) == 2
+    assert "leave out --epochs" in capsys.readouterr().err
+    assert cli.run([*words, "--option", "pool=mean"]) == 2
+    assert "leave out --option" in capsys.readouterr().err
+    assert cli.run(["finetune", "--task", "classify", "--train", "x.tsv"]) == 2
+    assert "name the model" in capsys.readouterr().err
+    assert cli.run([*words, "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["runs"][0]["dev"] == dict(whole.best.dev)
+
+
+def test_a_checkpoint_holds_what_is_tuned_and_not_the_model(files, tmp_path, monkeypatch) -> None:
+    base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
+    killed(files, base, out, monkeypatch, 1, tune="lora")
+    (checkpoint,) = (out / "checkpoints").iterdir()
+    held = read_tensors(checkpoint / "model.safetensors")
+    assert held
+    assert {name.split(".")[0] for name in held} == {"adapters", "heads"}
+    assert set(held) == set(read_tensors(checkpoint / "best.safetensors"))
+    small = sum(path.stat().st_size for path in checkpoint.iterdir())
+    assert small < (base / "model.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize("at", [1, 3])  # in the first run, and after its end
+@pytest.mark.parametrize("tune", ["lora", "bitfit"])
+def test_a_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkeypatch) -> None:
+    base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
+    more = {"tune": tune, "seeds": 2}
+    killed(files, base, out, monkeypatch, at, **more)
+    done = json.loads(next((out / "seed-0").rglob("progress.json")).read_text())["done"]
+    assert done == (at == 3)
+    shutil.rmtree(base)
+    toy.pretrained("bert", base, seed=8)
+    with pytest.raises(
+        ValueError, match=r"step-\d+: the weights that are not trained have changed"
+    ):
+        quick(base, files, out=out, resume=True, **more)
+    shutil.rmtree(base)
+    toy.pretrained("bert", base)
+    assert len(quick(base, files, out=out, resume=True, **more).scored) == 2
 
 
 def test_ctrl_c_ends_a_run_that_can_be_resumed(files, tmp_path, monkeypatch) -> None:

@@ -96,7 +96,7 @@ def test_what_is_given_is_not_searched(files, tmp_path) -> None:
     with pytest.raises(ValueError, match="both are given"):
         tune.run(replace(asked, rate=1e-3), out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    with pytest.raises(ValueError, match="at least 0 trials, got -1"):
+    with pytest.raises(ValueError, match="search must be at least 0, got -1"):
         job_of(files, tmp_path, search=-1)
 
 
@@ -157,6 +157,8 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         tune.run(asked, out=out, device="cpu", terminal=None)
     assert len(trials(out)) == 2
+    with pytest.raises(ValueError, match="its search has not ended"):
+        tune.go_on(out, terminal=None)
     with pytest.raises(ValueError, match="holds a run already"):
         tune.run(asked, out=out, device="cpu", terminal=None)
     tuned = tune.run(asked, out=out, resume=True, device="cpu", terminal=None)
@@ -170,6 +172,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     again = tune.run(asked, out=out, resume=True, device="cpu", terminal=None)
     assert tries == 4
     assert again.scored == tuned.scored
+    assert tune.go_on(out, device="cpu", terminal=None).scored == tuned.scored
     # The first trial is the first run of the job, with nothing but the rate changed.
     alone = replace(asked, search=0, rate=tried[0].rate, seeds=1)
     once = tune.run(alone, device="cpu", terminal=None)

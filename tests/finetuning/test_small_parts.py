@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,32 @@ def test_a_run_opens_in_peft(word: str, family: str, tmp_path: Path) -> None:
         assert shares(run.predict([text])) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("base", ["a folder", "unmask-mini-en"])
+def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = str(toy.pretrained("bert", tmp_path / "base")) if base == "a folder" else base
+    train = toy.write(tmp_path / "train.tsv", toy.texts(16, 1))
+    run = finetune(
+        folder, task="classify", train=train, dev=train, tune="lora", out=tmp_path / "run",
+        epochs=1.0, rate=3e-2, terminal=None,
+    )  # fmt: skip
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert ("`unmask convert unmask-mini-en BASE`" in card) == (folder == base)
+    unmask.load(folder).save(tmp_path / "BASE")
+    code = card.split("```python\n")[1].split("```")[0]
+    known = {"this folder": str(tmp_path / "run"), "BASE": str(tmp_path / "BASE")}
+    for name, place in known.items():
+        code = code.replace(f'"{name}"', repr(place))
+    there: dict[str, Any] = {}
+    exec(code, there)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "BASE")
+    with torch.no_grad():
+        logits = there["model"].eval()(**tokenizer(TEXTS[1], return_tensors="pt")).logits
+    assert logits.softmax(-1).numpy() == pytest.approx(shares(run.predict([TEXTS[1]])), abs=1e-4)
+
+
 @pytest.mark.parametrize("word", ["lora", "ia3", "bitfit"])
 def test_a_part_that_fits_into_the_weights_is_exported_in_them(word: str, tmp_path: Path) -> None:
     from transformers import pipeline
@@ -76,9 +103,11 @@ def test_a_part_that_fits_into_the_weights_is_exported_in_them(word: str, tmp_pa
     )
 
 
-def test_a_part_that_does_not_fit_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be put into the model's weights"):
-        tuned("pfeiffer", tmp_path).save(tmp_path / "whole")
+def test_a_part_that_does_not_fit_says_so_in_the_users_words(tmp_path: Path) -> None:
+    word = "pfeiffer"
+    message = rf"^{word} cannot be put .* LoRA, IA3 and BitFit can.* folder .* can be copied"
+    with pytest.raises(ValueError, match=message):
+        tuned(word, tmp_path).save(tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
 
 
@@ -105,7 +134,7 @@ def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     (tmp_path / "base").rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError, match=r"its model is not at .*base; name its folder"):
+    with pytest.raises(FileNotFoundError, match=r"its model is not at .*base: put it there"):
         unmask.load(tmp_path / "run")
 
 
@@ -113,3 +142,20 @@ def test_a_small_part_needs_a_model_that_was_trained(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
     with pytest.raises(ValueError, match="lora adds to a model that was trained, and bert-tiny"):
         finetune("bert-tiny", task="classify", train=train, tune="lora", terminal=None)
+
+
+@pytest.mark.parametrize("word", ["prefix", "prompt"])
+def test_texts_are_cut_to_the_positions_that_learned_tokens_leave(
+    word: str, tmp_path: Path
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    most = json.loads((base / "config.json").read_text())["max_position_embeddings"]
+    rows = [(f"good {'cat ' * most}", "yes"), ("bad dog", "no")] * 4
+    train = toy.write(tmp_path / "train.tsv", rows)
+    told = {"task": "classify", "train": train, "dev": train, "epochs": 1.0, "terminal": None}
+    run = finetune(str(base), tune=f"{word}:length=7", out=tmp_path / "run", **told)
+    assert run.task.length == min(512, most - 7)
+    assert "have more than" in " ".join(run.notes)
+    assert len(unmask.load(tmp_path / "run").predict([rows[0][0]])) == 1
+    with pytest.raises(ValueError, match=f"at most {most - 7}, the positions of .* less 7 of"):
+        finetune(str(base), tune=f"{word}:length=7", length=most, **told)

@@ -1,5 +1,7 @@
 """A suite: each benchmark is run once, a mistake in one stops no other, one table says it all."""
 
+import dataclasses
+import inspect
 import json
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import toy_models as toy
 
 from unmask import cli
 from unmask.finetuning import suite as module
+from unmask.finetuning.plan import Tuning
 from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
-from unmask.finetuning.tune import run
+from unmask.finetuning.tune import finetune, run
 from unmask.finetuning.tuned import Tuned
 
 TOML = """
@@ -132,10 +135,35 @@ def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path)
     assert "| Broken |  | left out |" in page
     assert "average of 2" in page
     # What is changed between two processes is a mistake as any other.
-    with pytest.raises(
-        ValueError, match=r"no benchmark could be run; .*this run has epochs = 1\.0"
-    ):
+    with pytest.raises(ValueError, match=r"run: this run has epochs = 1\.0, not 2\.0"):
         quick(home, tmp_path / "run", "more.toml", epochs=2.0, resume=True)
+    assert "average of 2" in (tmp_path / "run/README.md").read_text()
+
+
+def test_a_suite_of_which_nothing_can_be_run_leaves_no_folder(home, tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"no benchmark could be run; .* matches no linear"):
+        quick(home, tmp_path / "run", tune="lora:where=nope")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
+    home, tmp_path, monkeypatch, capsys
+) -> None:
+    whole, out = quick(home, tmp_path / "whole", tune="lora:rank=2", rows=20), tmp_path / "run"
+
+    def stopped(tuning, **more) -> Tuned:
+        if tuning.task == "regress":
+            raise KeyboardInterrupt
+        return run(tuning, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            quick(home, out, tune="lora:rank=2", rows=20)
+    assert cli.run(["finetune", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]) == 0
+    said = json.loads((out / "suite.json").read_text())
+    assert [one["dev"] for one in said["entries"]] == [list(one.dev) for one in whole.entries]
+    assert "tune=lora" in capsys.readouterr().out
 
 
 def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
@@ -210,3 +238,18 @@ def test_a_baseline_has_a_column() -> None:
     assert names == ["benchmark", "metric", "dev", "dev, random initialization", "test", "seconds"]
     assert rows[0] == ["a", "accuracy", "50.0", "25.0", "75.0", "0"]
     assert all(len(row) == len(names) for row in rows)
+
+
+def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself() -> None:
+    one, all_ = (inspect.signature(f).parameters for f in (finetune, finetune_suite))
+    own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
+    own |= {"options", "metric", "name"}
+    assert set(one) - set(all_) == own
+    assert set(all_) - set(one) == {"tasks", "data"}
+    fields = {field.name: field.default for field in dataclasses.fields(Tuning)}
+    for name in set(one) & set(all_) - {"out"}:
+        assert one[name].default == all_[name].default, name
+        if fields.get(name, dataclasses.MISSING) is not dataclasses.MISSING:
+            assert one[name].default == fields[name], name
+    said = finetune.__doc__, finetune_suite.__doc__
+    assert all(f"        {name}: " in doc for name in set(one) & set(all_) for doc in said)

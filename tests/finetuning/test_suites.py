@@ -110,7 +110,18 @@ def test_what_is_missing_is_said(glue: Path) -> None:
         "'sentence2', 'gold')" in notes  # fmt: skip
     test = glue / "STS-B/test.tsv"
     assert f"STS-B has no test file: {test} has no column 'score'" in " ".join(notes)
-    assert not any("MRPC" in note or "CoLA" in note for note in notes)
+    assert not any(note.startswith(("MRPC", "CoLA")) for note in notes)
+
+
+def test_what_is_looked_for_is_listed_once_and_a_note_is_of_its_suite_alone(
+    tmp_path: Path, glue: Path
+) -> None:
+    (tmp_path / "void").mkdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        find("glue", tmp_path / "void")
+    assert str(caught.value).count("CoLA/train.tsv") == 1
+    assert any("GLUE's own average" in note for note in find("glue", glue)[1])
+    assert not any("GLUE" in note for note in find("topics")[1])
 
 
 def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ def test_a_missing_file_or_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):
         read(tmp_path / "none.tsv")
     fails(tmp_path, "must be a file, not a folder")
+    fails(Path("/dev/null"), "must be a file, not a pipe or a device")
 
 
 def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path) -> None:
@@ -256,6 +257,7 @@ QAS = ["data", 0, "paragraphs", 0, "qas"]
     [
         ("", r"a\.json: the file is empty"),
         ("[]", r"a\.json: holds no rows"),
+        (json.dumps({"data": ASKED["data"] * 2}), r"a\.json: two questions have the id '"),
         ('{"data": []}', r"a\.json: holds no rows"),
         (json.dumps(ASKED, indent=1)[:200], r"a\.json:\d+: malformed JSON: .* ends too early"),
         (json.dumps(ASKED)[:-1], r"a\.json:1: malformed JSON: .* ends too early"),

@@ -98,11 +98,11 @@ def test_labels_are_in_the_order_of_their_values() -> None:
         ("classify", ("a", None), r"some\.tsv:2: no label in column 'label'"),
         ("classify", (5, "x"), r"some\.tsv:2: 'text' must be text, got int 5"),
         ("classify", ("a", ["x"]), r"some\.tsv:2: 'label' must be text, got list"),
-        ("regress", ("a", "high"), r"some\.tsv:2: 'label' must be a number of at most 1e\+30, got"),
+        ("regress", ("a", "high"), r"some\.tsv:2: 'label' must be a number, got str 'high'"),
         ("regress", ("a", "nan"), r"some\.tsv:2: 'label' must be a number"),
         ("regress", ("a", float("inf")), r"some\.tsv:2: 'label' must be a number"),
         ("regress", ("a", None), r"some\.tsv:2: 'label' must be a number"),
-        ("regress", ("a", -1e31), r"some\.tsv:2: 'label' must be a number"),
+        ("regress", ("a", -1e31), r"some\.tsv:2: 'label' must be at most 1e\+30, got float"),
         ("regress", ("a", True), r"some\.tsv:2: 'label' must be a number"),
         ("tag", ("a b", ["x"]), r"some\.tsv:2: 'text' must be a list of words, got str"),
         ("tag", (["a"], "x"), r"some\.tsv:2: 'label' must be a list of tags, got str"),
@@ -147,18 +147,22 @@ def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
 def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
     found = [Item(texts=(str(i),), truth=x) for i, x in enumerate(labels)]
-    train, dev = tasks.split(found, 0.1, seed)
+    train, dev = tasks.split(found, 0.1, seed, where="x.tsv")
     assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
     for label in set(labels):
         n = labels.count(label)
         taken = sum(item.truth == label for item in dev)
         assert taken == (max(round(0.1 * n), 1) if n > 1 else 0)
-    assert tasks.split(found, 0.1, seed) == (train, dev)
+    assert tasks.split(found, 0.1, seed, where="x.tsv") == (train, dev)
 
 
-def test_too_few_rows_cannot_be_split() -> None:
-    with pytest.raises(ValueError, match="too few"):
-        tasks.split([Item(texts=("a",), truth="x")])
+def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
+    one = [Item(texts=("a",), truth=("x", "y"))]
+    with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set some aside"):
+        tasks.split(one, where="x.tsv", what="sentences, parted by blank lines")
+    own = [Item(texts=("a",), truth=f"label {i}") for i in range(5000)]
+    with pytest.raises(ValueError, match=r"x\.tsv: 5,000 labels in 5,000 rows: too many labels"):
+        tasks.split(own, where="x.tsv")
 
 
 @pytest.mark.parametrize(

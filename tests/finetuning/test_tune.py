@@ -48,7 +48,7 @@ def log_of(folder: Path) -> list[dict]:
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    tuned = quick(base, files, out=tmp_path / "out", epochs=4.0)
+    tuned = quick(base, files, out=tmp_path / "out", epochs=6.0)
     assert tuned.best.dev["accuracy"] > 0.9
     texts = ["the good cat runs", "a bad moon", "", "good " * 600]
     answers = tuned.predict(texts)

@@ -9,7 +9,8 @@ import pytest
 
 from unmask.checkpoints.huggingface import Opened, open_folder
 from unmask.config import change, to_dict
-from unmask.heads.labels import Labels
+from unmask.heads.labels import AnyOf, Choice, LabelLoss, Labels, OneOf
+from unmask.heads.recurrent import RecurrentTags
 from unmask.published.catalogue import published
 from unmask.serving.folders import (
     environment,
@@ -51,6 +52,47 @@ def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
     facts = read_facts(folder)
     assert (facts["kind"], facts["card"]) == ("model", "bert-tiny")
     assert facts["recipe"] == {"length": 7}
+
+
+@pytest.mark.parametrize("format", ["huggingface", "unmask"])
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2-mini"])
+@pytest.mark.parametrize(
+    ("n", "loss", "problem"),
+    [
+        (3, AnyOf(), "multi_label_classification"),
+        (1, AnyOf(), "multi_label_classification"),
+        (3, OneOf(), "single_label_classification"),
+        (1, OneOf(), "regression"),
+        (1, Choice(), None),
+    ],
+)
+def test_transformers_is_told_what_scores_of_labels_mean(
+    n: int, loss: LabelLoss, problem: str | None, name: str, format: str, tmp_path: Path
+) -> None:
+    head = published(name).labels
+    assert head is not None
+    mine = replace(
+        tiny(name, label=replace(head, n_labels=n, loss=loss)), labels=("a", "b", "c")[:n]
+    )
+    folder = save_model(mine, tmp_path / "m", format)
+    assert json.loads((folder / "config.json").read_text()).get("problem_type") == problem
+    again = open_folder(folder).card.heads["label"]
+    assert isinstance(again, Labels)
+    assert isinstance(again.loss, AnyOf) == isinstance(loss, AnyOf)
+
+
+def test_the_task_stands_beside_a_model_in_either_format(tmp_path: Path) -> None:
+    said = {"task": {"does": "tag"}}
+    for format in ("huggingface", "unmask"):
+        folder = save_model(tiny("bert-tiny"), tmp_path / format, format, said)
+        assert read_facts(folder)["task"] == said["task"]
+
+
+def test_the_card_says_of_a_head_of_ours_what_opens_it() -> None:
+    opened = replace(tiny("bert-tiny", token_label=RecurrentTags(n_labels=2)), labels=("a", "b"))
+    said = model_card(opened, {})
+    assert "its head is RecurrentTags, which transformers does not have: that opens the" in said
+    assert "library_name: unmask\n" in said
 
 
 def test_no_folder_of_someone_else_is_written_to(tmp_path: Path) -> None:

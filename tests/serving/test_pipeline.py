@@ -1,8 +1,9 @@
 """Text in, answer out: a pipeline says what its model says, and a folder keeps all of it."""
 
+import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from toy_text import corpus
 
 from unmask.config import to_dict
 from unmask.finetuning.predict import predict
-from unmask.finetuning.tasks import Columns, Task
+from unmask.finetuning.tasks import Columns, Kind, Task
 from unmask.finetuning.tune import finetune
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.objectives import MASKED
@@ -196,6 +197,62 @@ def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -
         pipeline.score(path)
 
 
+LINES = {
+    "classify": ("the king sees", "the king sees"),
+    "regress": ("the king\tthe sea", ("the king", "the sea")),
+    "tag": ("the king  sees ", ["the", "king", "sees"]),
+    "answer": ("who sees\tthe king", {"question": "who sees", "context": "the king"}),
+    "choose": ("who sees\ta king\ta sea", {"context": "who sees", "choices": ["a king", "a sea"]}),
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_a_line_of_plain_text_is_a_text_whatever_the_task(
+    kind: str, folders: dict, tmp_path: Path
+) -> None:
+    texts = ("a", "b") if kind in ("regress", "answer") else ("a",)
+    task = Task(does=cast(Kind, kind), columns=Columns(texts=texts, label="c"), length=40)
+    pipeline = Pipeline(load(folders["bert"][1]).opened, task)
+    line, text = LINES[kind]
+    for name in ("new.txt", "new.txt.gz"):
+        data = f"{line}\r\n \n{line}".encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        assert pipeline.rows(tmp_path / name) == [text, text]
+    (tmp_path / "new.txt").write_bytes(b"a\0b\tc\td\n")
+    with pytest.raises(ValueError, match=r"new\.txt:1: a NUL character"):
+        pipeline.rows(tmp_path / "new.txt")
+
+
+@pytest.mark.parametrize("kind", ["regress", "answer", "choose"])
+def test_a_line_that_lacks_a_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> None:
+    columns = Columns(texts=("a", "b"), label="c")
+    pipeline = Pipeline(
+        load(folders["bert"][1]).opened, Task(does=cast(Kind, kind), columns=columns, length=40)
+    )
+    (tmp_path / "new.txt").write_text(f"{LINES[kind][0]}\nno tab\n")
+    with pytest.raises(ValueError, match=r"new\.txt:2"):
+        pipeline.rows(tmp_path / "new.txt")
+
+
+def test_pairs_of_texts_are_read_as_such_by_what_was_saved(tmp_path: Path) -> None:
+    make("bert", tmp_path / "base")
+    pairs = list(zip(texts(12), texts(12, seed=1), strict=True))
+    rows = "".join(f"{a}\t{b}\t{i % 3}\n" for i, (a, b) in enumerate(pairs))
+    (tmp_path / "rows.tsv").write_text(f"one\tother\tsaid\n{rows}")
+    run = finetune(
+        tmp_path / "base", task="regress", train=tmp_path / "rows.tsv", dev=tmp_path / "rows.tsv",
+        text=("one", "other"), label="said", out=tmp_path / "run", epochs=1.0, terminal=None,
+    )  # fmt: skip
+    mine = load(tmp_path / "run")
+    places = [run.save(tmp_path / "by the run")]
+    places += [mine.save(tmp_path / name, format=name) for name in ("huggingface", "unmask")]
+    for place in places:
+        again = load(place)
+        assert again.task == mine.task
+        assert again.rows(tmp_path / "rows.tsv") == pairs
+        assert again.predict(pairs) == mine.predict(pairs)
+
+
 def test_a_pretrained_model_labels_nothing(folders: dict, tmp_path: Path) -> None:
     path = tmp_path / "new.tsv"
     path.write_text("text\tlabel\nthe king\ta\n")
@@ -302,15 +359,11 @@ def test_a_saved_model_opens_with_the_same_weights_and_ids(
 @pytest.mark.parametrize("family", ["bert", "t5"])
 def test_a_saved_classifier_predicts_the_same(family: str, tuned: dict, tmp_path: Path) -> None:
     pipeline = load(tuned[family])
-    again = load(pipeline.save(tmp_path / "unmask", format="unmask"))
-    assert again.task == pipeline.task
-    assert again.predict(SOME) == pipeline.predict(SOME)
-    plain = load(pipeline.save(tmp_path / "huggingface"))
-    if family == "bert":
-        assert plain.predict(SOME) == pipeline.predict(SOME)
-        assert plain.labels == pipeline.labels
-    else:
-        assert not plain.labelled  # in words: nothing in that layout says which
+    for format in ("unmask", "huggingface"):
+        again = load(pipeline.save(tmp_path / format, format=format))
+        assert again.task == pipeline.task
+        assert again.labels == pipeline.labels
+        assert again.predict(SOME) == pipeline.predict(SOME)
 
 
 def test_what_was_asked_in_pretraining_is_saved(tmp_path: Path) -> None:

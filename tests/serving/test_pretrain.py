@@ -254,9 +254,97 @@ def test_a_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkey
     assert learned(tmp_path / "run") == learned(tmp_path / "whole")
     with pytest.raises(ValueError, match="holds no run to go on with"):
         pretrain(out=tmp_path / "none", resume=True)
-    with pytest.raises(ValueError, match="this run has steps = 12, not 20"):
-        pretrain(out=tmp_path / "run", resume=True, steps=20)
+    with pytest.raises(ValueError, match="this run has steps = 12, not 8; a resumed run must"):
+        pretrain(out=tmp_path / "run", resume=True, steps=8)
     pretrain(out=tmp_path / "run", resume=True, checkpoint_every=3, quiet=True)
+
+
+CONSTANT = 'schedule={kind="Constant",warmup=4}'
+STABLE = 'schedule={kind="WSD",warmup=2,decay=6}'
+
+
+def longer(text: Path, out: Path, monkeypatch, change: str, steps: int, stop: int | None) -> None:
+    """Begin a run of 12 steps, and stop it or not."""
+    changes = [*COMMON, *SMALL["bert-tiny"], change]
+    told = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
+    if stop is None:
+        pretrain("bert-tiny", out=out, steps=steps, **told)
+        return
+    with monkeypatch.context() as patch:
+        stop_after(patch, stop)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("bert-tiny", out=out, steps=steps, **told)
+
+
+@pytest.mark.parametrize(
+    ("change", "stop"), [(CONSTANT, 7), (CONSTANT, None), (STABLE, 6)], ids=str
+)
+def test_a_run_that_goes_on_for_longer_is_the_longer_run(
+    change: str, stop: int | None, text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    out = tmp_path / "run"
+    longer(text, tmp_path / "whole", monkeypatch, change, 18, None)
+    longer(text, out, monkeypatch, change, 12, stop)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 14)
+        with pytest.raises(KeyboardInterrupt, match="stopped after step 14 of 18"):
+            pretrain(out=out, resume=True, steps=18, quiet=True)
+    facts = json.loads((out / "unmask.json").read_text())
+    assert (facts["recipe"]["steps"], facts["finished"]) == (18, False)
+    pretrain(out=out, resume=True, quiet=True)
+    facts = json.loads((out / "unmask.json").read_text())
+    assert (facts["recipe"]["steps"], facts["finished"]) == (18, True)
+    assert learned(out) == learned(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("change", "stop", "says"),
+    [
+        (
+            "schedule=Linear",
+            7,
+            r"step 1 of the 7 that were taken had the rate 0\.\d+, not 0\.\d+; ",
+        ),
+        (STABLE, 9, r"step 7 of the 9 .*; once it has ended, a new run .*: --from .*run$"),
+        (
+            'schedule={kind="Constant",warmup=0.25}',
+            7,
+            r"step 1 of the 7 .*; --set schedule\.warmup=3 keeps its warm-up$",
+        ),
+    ],
+)
+def test_a_run_whose_past_would_have_been_another_does_not_become_longer(
+    change: str, stop: int, says: str, text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    out = tmp_path / "run"
+    longer(text, out, monkeypatch, change, 12, stop)
+    with pytest.raises(ValueError, match=f"has steps = 12, not 18: its schedule .*{says}"):
+        pretrain(out=out, resume=True, steps=18, quiet=True)
+    assert json.loads((out / "unmask.json").read_text())["recipe"]["steps"] == 12
+    if "--set" in says:
+        again = {"resume": True, "steps": 18, "quiet": True, "changes": ["schedule.warmup=3"]}
+        pretrain(out=out, **again)
+        warm = 'schedule={kind="Constant",warmup=3}'
+        longer(text, tmp_path / "whole", monkeypatch, warm, 18, None)
+        assert learned(out) == learned(tmp_path / "whole")
+    else:
+        pretrain(out=out, resume=True, quiet=True)
+
+
+def test_a_run_that_was_given_minutes_and_goes_on_for_steps_is_one_of_steps(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.training import loop
+
+    changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT]
+    told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
+    monkeypatch.setattr(loop, "measure", lambda run, minutes: 6)
+    pretrain("bert-tiny", minutes=0.02, **told)
+    assert json.loads((tmp_path / "run" / "unmask.json").read_text())["minutes"] == 0.02
+    pretrain(out=tmp_path / "run", resume=True, steps=9, quiet=True)
+    facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
+    assert facts["recipe"]["steps"] == 9
+    assert "minutes" not in facts
 
 
 def test_a_run_that_is_stopped_before_its_first_step_goes_on(

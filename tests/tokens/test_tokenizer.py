@@ -32,6 +32,7 @@ def test_any_text_is_ids_of_the_vocabulary_with_marks_and_offsets(name: str, tex
     assert len(tokenizer.pieces(tokens.ids)) == len(tokens)
     if len(tokens):
         assert tokens.marks[0] == WORD | SENTENCE | PARAGRAPH
+    assert (tokenizer.ids_batch([text])[0] == tokens.ids).all()
     larger = tokens.marks & (SENTENCE | PARAGRAPH) > 0
     assert (tokens.marks[larger] & WORD == WORD).all()
     assert (tokens.marks[tokens.marks & PARAGRAPH > 0] & SENTENCE > 0).all()

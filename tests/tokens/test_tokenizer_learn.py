@@ -173,7 +173,7 @@ def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
     size = tokenizer.size - len(tokenizer.special.sentinels)
     wanted = spec.vocabulary.size
     assert size < wanted
-    assert f"enough for a vocabulary of {size}, {wanted} were asked for" in caplog.text
+    assert f"enough for a vocabulary of {size}, not of {wanted}" in caplog.text
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n != "bytes"])

@@ -445,6 +445,28 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
             loop.restore(loop.start(recipe, model, toy.batches()), checkpoint)
 
 
+@pytest.mark.parametrize(("precision", "optimizer"), KINDS)
+def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precision, optimizer):
+    def begun(shift=0.0):
+        model = toy.model()
+        model.backbone.requires_grad_(False)
+        with torch.no_grad():
+            model.backbone.up.bias.add_(shift)
+        recipe = Recipe(model="toy", steps=8, log_every=3, precision=precision, optimizer=optimizer)
+        return loop.start(recipe, model, toy.batches())
+
+    whole = trained(begun())
+    trained(begun(), tmp_path, until=4, save_at=[4])
+    checkpoint, _ = checkpoints.newest(tmp_path)
+    held = checkpoint.tensors("model")
+    assert set(held) == {"heads.masked.bias", "heads.label.weight", "heads.label.bias", "seen"}
+    again = begun()
+    loop.restore(again, checkpoint)
+    assert_equal(state(trained(again)), state(whole))
+    with pytest.raises(ValueError, match="that are not trained have changed since this run began"):
+        loop.restore(begun(1e-3), checkpoint)
+
+
 def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
     run = trained(toy.run(steps=3, precision="float32"), tmp_path, save_at=[2])
     assert run.model.seen == 6

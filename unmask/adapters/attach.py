@@ -159,9 +159,10 @@ def merge(model: Model, name: str) -> None:
     adapter = find(model, name)
     _check_unmerged(model, f"merge {name!r}")
     if not isinstance(adapter, Mergeable):
+        kind = type(cast(Any, adapter).spec).__name__.lower()
         raise ValueError(
-            f"adapter {name!r} ({type(adapter).__name__}) cannot be put into the model's weights; "
-            "LoRA and IA3 can"
+            f"{kind} cannot be put into the model's weights; LoRA, IA3 and BitFit can. A folder "
+            "that holds one can be copied as it is"
         )
     with torch.no_grad():
         for key, weight in adapter.merged(model).items():

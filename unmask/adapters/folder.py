@@ -68,7 +68,8 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Ope
     opened = open_folder(home, _heads(folder, config, record, home), seed)
     read_adapter(folder, opened.model, opened.card, NAME)
     labels = tuple(str(label) for label in record.get("labels", ())) or opened.labels
-    return replace(opened, labels=labels, missing=())
+    # The model had other heads before: what it lacks the adapter brings, what is over they had.
+    return replace(opened, labels=labels, missing=(), extra=())
 
 
 def _home(said: str, folder: Path) -> Path:
@@ -82,7 +83,8 @@ def _home(said: str, folder: Path) -> Path:
         hub = "/" in said and not said.startswith((HUB, "/", "."))
         if not hub:
             raise FileNotFoundError(
-                f"{folder}: its model is not at {said}; name its folder"
+                f"{folder}: its model is not at {said}: put it there, or name where it is in "
+                "adapter_config.json (base_model_name_or_path)"
             ) from None
     return locate(f"{HUB}{said}")
 

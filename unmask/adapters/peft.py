@@ -5,9 +5,9 @@ loads on the backbone in the Hugging Face layout. Everything else has the same t
 `peft_type` one of our names and our names of tensors.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -21,13 +21,20 @@ from unmask.adapters.translate import (
     KINDS,
     VECTORS,
     Fused,
+    Settings,
     fusions,
     to_ours,
     to_peft,
     unsaid,
 )
 from unmask.checkpoints.huggingface import heads_without_class
-from unmask.checkpoints.tensors import read_json, read_tensors, write_tensors
+from unmask.checkpoints.tensors import (
+    as_weight,
+    digest_of,
+    read_json,
+    read_tensors,
+    write_tensors,
+)
 from unmask.config import from_dict, to_dict
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import Language
@@ -47,12 +54,8 @@ def fingerprint(model: Model, without: Collection[str] = ()) -> str:
 
     Two models have the same one iff their backbones are the same.
     """
-    digest = hashlib.sha256()
-    for name, weight in sorted(model.weights().items()):
-        if name.startswith("backbone.") and name not in without:
-            digest.update(f"{name} {list(weight.shape)}\n".encode())
-            digest.update(weight.to("cpu", torch.float32).contiguous().numpy().data)
-    return digest.hexdigest()
+    names = {n for n in model.weights() if n.startswith("backbone.") and n not in without}
+    return digest_of({n: x for n, x in model.weights().items() if n in names})
 
 
 def task_type(model: Model) -> str | None:
@@ -81,7 +84,7 @@ def why_not_peft(
 def _why_never(model: Model, card: Published, name: str | None) -> str | None:
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
-    if own := heads_without_class(model.specs):
+    if own := heads_without_class(card, model.specs):
         return f"no class of transformers has a head {own[0]}"
     if tuple(model.specs) not in card.fields.classes:
         return f"no class of transformers has the heads {' + '.join(model.specs)}"
@@ -252,14 +255,32 @@ def read_adapter(
             "with PEFT"
         )
     record = record_of(folder, config)
-    tensors = {n: x.float() for n, x in read_tensors(folder / TENSORS).items()}
+    tensors = _weights(folder / TENSORS)
+    settings = _settings(folder / CONFIG, config) if kind in KINDS else None
     try:
-        spec, parameters, beside = _parsed(config, tensors, model, card, record)
+        spec, parameters, beside = _parsed(settings, tensors, model, card, record)
         _check_backbone(model, record, beside)
         _load(model, name, spec, parameters, beside)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     return spec
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return {name: as_weight(name, x) for name, x in read_tensors(path).items()}
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _settings(path: Path, config: Mapping[str, Any]) -> Settings:
+    """Read what PEFT's configuration says of the tensors; what it says of training is left out."""
+    known = {f.name for f in fields(Settings)}
+    said = {key: x for key, x in config.items() if key in known and x is not None}
+    try:
+        return from_dict(Settings, said)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def record_of(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -280,7 +301,7 @@ def record_of(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parsed(
-    config: Mapping[str, Any],
+    settings: Settings | None,
     tensors: Mapping[str, Tensor],
     model: Model,
     card: Published,
@@ -289,10 +310,10 @@ def _parsed(
     """Return the adapter's value, its module's parameters, and parameters of the model."""
     said = record.get("adapter")
     spec = None if said is None else _spec(said)
-    if config["peft_type"] in KINDS:
+    if settings is not None:
         theirs = {_base_name(name): x for name, x in tensors.items()}
         table = fusions(model, card.names)
-        (spec, parameters), left = to_ours(config, theirs, model, table, spec)
+        (spec, parameters), left = to_ours(settings, theirs, model, table, spec)
         wanted = {n: w.shape for n, w in model.weights().items()}
         read = card.names.from_theirs(left, wanted)
         if read.extra:

@@ -262,6 +262,32 @@ class PromptModule(nn.Module):
         return (), given | {"memory_visibility": wider}
 
 
+def places_before(spec: object) -> int:
+    """Return how many places before a text an adapter's learned tokens take."""
+    return spec.length if isinstance(spec, Prefix | Prompt) else 0
+
+
+def taken(model: Model, stack: Transformer) -> int:
+    """Return how many places learned tokens take before the texts of a model's stack.
+
+    Those of adapters that act.
+    """
+    here = {PrefixModule: decoder(model), PromptModule: reader(model)}
+    return sum(
+        places_before(module.spec)
+        for module in model.adapters.values()
+        if isinstance(module, PrefixModule | PromptModule)
+        and module.attachment.hooks
+        and here[type(module)] is stack
+    )
+
+
+def room(model: Model, stack: Transformer) -> int | None:
+    """Return how many tokens a text of a model's stack may have; None: its places do not end."""
+    most = longest(stack.a)
+    return None if most is None else max(most - taken(model, stack), 0)
+
+
 def decoder(model: Model) -> Transformer:
     """Return the only stack, or the decoder of an encoder-decoder."""
     backbone = model.backbone

@@ -3,10 +3,11 @@
 LoRA, (IA)3, prefix and prompt tuning; `peft.py` makes files of it.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from unmask.adapters.scale import IA3, Factors, IA3Module
 from unmask.heads.model import Model
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.names import Names
+from unmask.text.records import listed
+
+T = TypeVar("T")
 
 KINDS: Mapping[str, type] = {
     "LORA": LoRA,
@@ -45,6 +49,69 @@ class Fused:
     rows: tuple[int, ...]
     """Outputs of each of ours."""
     transposed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What adapter_config.json says of an adapter's tensors: PEFT's names, and its defaults."""
+
+    peft_type: str
+    target_modules: str | tuple[str, ...] = ()
+    r: int = 8
+    lora_alpha: float = 8.0
+    lora_dropout: float = 0.0
+    rank_pattern: Mapping[str, int] = field(default_factory=dict[str, int])
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict[str, float])
+    use_rslora: bool = False
+    use_dora: bool = False
+    num_layers: int | None = None
+    num_virtual_tokens: int | None = None
+    num_transformer_submodules: int = 1
+
+    def __post_init__(self) -> None:
+        if self.use_dora:
+            raise ValueError("use_dora is not supported, only plain LoRA")
+        whole = ("r", "num_layers", "num_virtual_tokens", "num_transformer_submodules")
+        counts = {name: getattr(self, name) for name in whole}
+        for name, n in (*counts.items(), *self.rank_pattern.items()):
+            if n is not None and n < 1:
+                raise ValueError(f"{name} must be at least 1, got {n}")
+        for name, x in (("lora_alpha", self.lora_alpha), *self.alpha_pattern.items()):
+            if not math.isfinite(x):
+                raise ValueError(f"{name} must be a finite number, got {x}")
+
+    def check_chosen(self, module: str) -> None:
+        """Refuse a module that has tensors, but is none of the target modules.
+
+        Raises:
+            ValueError: it is one. A pattern, which is text, is not tried: one can be written that
+                takes forever.
+        """
+        ends = self.target_modules
+        if isinstance(ends, str) or not ends:
+            return
+        if not any(module == end or module.endswith(f".{end}") for end in ends):
+            raise ValueError(f"{module} has tensors, but target_modules names only {listed(ends)}")
+
+    def rank(self, module: str) -> int:
+        """Return the rank of a module."""
+        return _by_pattern(self.rank_pattern, module, self.r)
+
+    def factor(self, module: str) -> float:
+        """Return what B A is multiplied with, as PEFT computes it."""
+        rank, alpha = self.rank(module), _by_pattern(self.alpha_pattern, module, self.lora_alpha)
+        return alpha / rank**0.5 if self.use_rslora else alpha / rank
+
+
+def _by_pattern(patterns: Mapping[str, T], module: str, default: T) -> T:
+    """Return the value of the first pattern that fits a module's name or its end."""
+    for pattern, value in patterns.items():
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", module):
+                return value
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a pattern of names: {error}") from None
+    return default
 
 
 def fusions(model: Model, names: Names) -> list[Fused]:
@@ -103,7 +170,7 @@ def unsaid(module: object, table: Collection[Fused]) -> str | None:
 
 
 def to_ours(
-    config: Mapping[str, Any],
+    settings: Settings,
     tensors: Tensors,
     model: Model,
     table: Collection[Fused],
@@ -112,25 +179,25 @@ def to_ours(
     """Return the adapter, its parameters, and the tensors that are not its own.
 
     Args:
-        config: adapter_config.json.
+        settings: what adapter_config.json says.
         tensors: by the names of modules in their base model.
         model: to which the adapter shall belong.
         table: what `fusions` says of it.
         recorded: the value that described the adapter when we wrote it, if we did.
 
     Raises:
-        ValueError: a tensor does not fit the model; the first is named.
+        ValueError: a tensor does not fit the model or the settings; the first is named.
     """
-    kind = config["peft_type"]
+    kind = settings.peft_type
     if kind == "PREFIX_TUNING":
-        return _prefix_to_ours(config, tensors, model)
+        return _prefix_to_ours(settings, tensors, model)
     if kind == "PROMPT_TUNING":
-        return _prompt_to_ours(config, tensors, model)
+        return _prompt_to_ours(settings, tensors, model)
     by_theirs = {fused.theirs: fused for fused in table}
     known = _recorded(model, recorded)
     if kind == "LORA":
-        return _lora_to_ours(config, tensors, model, by_theirs, known)
-    return _ia3_to_ours(tensors, model, by_theirs, known)
+        return _lora_to_ours(settings, tensors, model, by_theirs, known)
+    return _ia3_to_ours(settings, tensors, model, by_theirs, known)
 
 
 @dataclass(frozen=True)
@@ -206,14 +273,12 @@ def _joined(module: LoRAModule, fused: Fused) -> tuple[Tensor, Tensor]:
 
 
 def _lora_to_ours(
-    config: Mapping[str, Any],
+    settings: Settings,
     tensors: Tensors,
     model: Model,
     table: Mapping[str, Fused],
     known: _Known | None,
 ) -> tuple[Found, dict[str, Tensor]]:
-    if config.get("use_dora"):
-        raise ValueError("use_dora is not supported, only plain LoRA")
     theirs, left = _by_module(_LOW_RANK, tensors)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     factors: dict[str, float] = {}
@@ -221,12 +286,15 @@ def _lora_to_ours(
         if lacking := {"A", "B"} - pair.keys():
             raise ValueError(f"tensor {name}.lora_{min(lacking)}.weight is missing")
         fused = _place(table, name, f"{name}.lora_A.weight")
+        settings.check_chosen(name)
         down, up = pair["A"], pair["B"]
         _fits(f"{name}.lora_A.weight", down, (len(down), _inputs(model, fused)))
         _fits(f"{name}.lora_B.weight", up, (sum(fused.rows), len(down)))
+        if len(down) != (rank := settings.rank(name)):
+            raise ValueError(f"tensor {name}.lora_A.weight has rank {len(down)}, but r is {rank}")
         parts = _cut(fused, down, up, known)
         found |= parts
-        factors |= dict.fromkeys(parts, _factor(config, name, len(down)))
+        factors |= dict.fromkeys(parts, settings.factor(name))
     if not found:
         raise ValueError("there is no tensor of a LoRA (…lora_A.weight)")
     rank = max(len(down) for down, _ in found.values())
@@ -238,8 +306,7 @@ def _lora_to_ours(
             up = up * (factors[name] / factor)
         parameters[f"{name}.down"] = torch.nn.functional.pad(down, (0, 0, 0, less))
         parameters[f"{name}.up"] = torch.nn.functional.pad(up, (0, less))
-    dropout = float(config.get("lora_dropout") or 0.0)
-    where = _where(model, found)
+    dropout, where = settings.lora_dropout, _where(model, found)
     spec = LoRA(rank=rank, alpha=factor * rank, dropout=dropout, where=where)
     return (spec, parameters), left
 
@@ -258,16 +325,6 @@ def _cut(
         if sum(int(b.count_nonzero()) for _, b in cut.values()) == int(up.count_nonzero()):
             return cut
     return {name: (down, ups[name]) for name in mine}
-
-
-def _factor(config: Mapping[str, Any], name: str, rank: int) -> float:
-    """Return what B A is multiplied with, as PEFT computes it."""
-    alpha = config.get("lora_alpha", 8)
-    for pattern, other in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            alpha = other
-            break
-    return alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
 
 
 # (IA)3
@@ -304,13 +361,18 @@ def _parts(module: IA3Module, fused: Fused) -> list[Factors]:
 
 
 def _ia3_to_ours(
-    tensors: Tensors, model: Model, table: Mapping[str, Fused], known: _Known | None
+    settings: Settings,
+    tensors: Tensors,
+    model: Model,
+    table: Mapping[str, Fused],
+    known: _Known | None,
 ) -> tuple[Found, dict[str, Tensor]]:
     theirs, left = _by_module(_FACTORS, tensors)
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
     for name, one in theirs.items():
         fused, factors = _place(table, name, f"{name}.ia3_l"), one[""]
+        settings.check_chosen(name)
         if factors.shape[0] == 1 < factors.shape[1]:
             _fits(f"{name}.ia3_l", factors, (1, _inputs(model, fused)))
             inputs |= dict.fromkeys(fused.ours, factors[0])
@@ -352,12 +414,13 @@ def _prefix_to_peft(module: PrefixModule, model: Model) -> tuple[dict[str, Any],
 
 
 def _prefix_to_ours(
-    config: Mapping[str, Any], tensors: Tensors, model: Model
+    settings: Settings, tensors: Tensors, model: Model
 ) -> tuple[Found, dict[str, Tensor]]:
     vectors, left = _vectors(tensors)
-    a, n = model.stack, int(config.get("num_layers") or model.stack.n_layers)
+    a, n = model.stack, settings.num_layers or model.stack.n_layers
     two = isinstance(model.architecture, EncoderDecoderArchitecture)
-    _fits(VECTORS, vectors, (len(vectors), 2 * n * a.n_heads * a.d_head))
+    length = settings.num_virtual_tokens or len(vectors)
+    _fits(VECTORS, vectors, (length, 2 * n * a.n_heads * a.d_head))
     if n < a.n_layers or (n > a.n_layers and not two):
         raise ValueError(f"tensor {VECTORS} is a prefix for {n} layers, the model has {a.n_layers}")
     pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `_prefix_to_peft`
@@ -383,11 +446,11 @@ def _prompt_to_peft(module: PromptModule, model: Model) -> tuple[dict[str, Any],
 
 
 def _prompt_to_ours(
-    config: Mapping[str, Any], tensors: Tensors, model: Model
+    settings: Settings, tensors: Tensors, model: Model
 ) -> tuple[Found, dict[str, Tensor]]:
     vectors, left = _vectors(tensors)
-    length = int(config.get("num_virtual_tokens") or len(vectors))
-    times = int(config.get("num_transformer_submodules") or 1)
+    times = settings.num_transformer_submodules
+    length = settings.num_virtual_tokens or len(vectors) // times
     _fits(VECTORS, vectors, (length * times, reader(model).a.d_embed))
     # PEFT keeps vectors for the decoder too, and puts none there.
     return (Prompt(length=length), {"vectors": vectors[:length]}), left

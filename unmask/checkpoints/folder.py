@@ -1,6 +1,6 @@
 """One folder a checkpoint: written whole or not at all, checked when read, the last few kept.
 
-checkpoints/step-00001000/model.safetensors        the float32 weights, by our names
+checkpoints/step-00001000/model.safetensors        the float32 weights that are trained
                           optimizer.safetensors    what the optimizer remembers
                           progress.json            how far the run was, and how long its logs were
                           manifest.json            size and SHA-256 of each of these

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from unmask.box import BOX
-from unmask.checkpoints.tensors import SAFETENSORS, read_json, read_model_tensors, write_tensors
+from unmask.checkpoints.tensors import (
+    SAFETENSORS,
+    as_weight,
+    read_json,
+    read_model_tensors,
+    write_tensors,
+)
 from unmask.config import from_dict, to_dict
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, TokenLabels
 from unmask.heads.language import Language
@@ -145,9 +151,28 @@ def labels_named(spec: HeadSpec) -> bool:
     return isinstance(spec, Labels | TokenLabels | RecurrentTags)
 
 
-def heads_without_class(specs: Mapping[str, HeadSpec]) -> tuple[str, ...]:
-    """Name the kinds of heads that no class of transformers has."""
-    return tuple(type(s).__name__ for s in specs.values() if isinstance(s, RecurrentTags))
+def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> tuple[str, ...]:
+    """Describe the heads that no class of transformers has."""
+    return tuple(said for s in specs.values() if (said := _without_class(card, s)) is not None)
+
+
+def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
+    """Say what opens a model with heads that transformers lacks; None: it opens all of it."""
+    own = heads_without_class(card, specs)
+    if not own:
+        return None
+    return (
+        f"its head is {own[0]}, which transformers does not have: that opens the model below the "
+        "head, `unmask.load` opens both"
+    )
+
+
+def _without_class(card: Published, spec: HeadSpec) -> str | None:
+    if isinstance(spec, RecurrentTags):
+        return type(spec).__name__
+    if isinstance(spec, Labels) and card.labels is not None and spec.pool != card.labels.pool:
+        return f"{type(spec).__name__}(pool={spec.pool!r})"
+    return None
 
 
 def _heads(
@@ -209,6 +234,7 @@ def _fill(
     wanted = {name: p.shape for name, p in model.named_parameters()}
     try:
         read = _read(card, state, wanted)
+        tensors = {name: as_weight(name, x).clone() for name, x in read.tensors.items()}
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     if any(name.startswith("backbone.") for name in read.missing):
@@ -219,8 +245,7 @@ def _fill(
         )
     computed = any(True for _ in model.buffers())  # of no file
     if read.missing or computed:
-        model = card.build(heads).initialize(seed)
-    tensors = {name: x.to(torch.float32).clone() for name, x in read.tensors.items()}
+        model = card.build(heads).initialize(seed, known=read.tensors)
     model.load_state_dict(tensors, strict=False, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_(True)
@@ -272,7 +297,6 @@ def write_folder(
     tokenizer: Tokenizer | None,
     labels: Sequence[str] = (),
     *,
-    problem: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a model into `folder`.
@@ -282,11 +306,11 @@ def write_folder(
     class for it opens the backbone only.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    theirs = config_of(model, card, tokenizer, labels, problem)
+    theirs = config_of(model, card, tokenizer, labels)
     _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
     weights = {k: v.to(dtype) for k, v in model.weights().items()}
     own: dict[str, Tensor] = {}
-    if heads_without_class(model.specs):
+    if heads_without_class(card, model.specs):
         own = {k: v for k, v in weights.items() if k.startswith("heads.")}
     state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
     if own or not model.specs:
@@ -303,14 +327,13 @@ def config_of(
     card: Published,
     tokenizer: Tokenizer | None = None,
     labels: Sequence[str] = (),
-    problem: str | None = None,
 ) -> dict[str, Any]:
     """Return their config.json of a model of ours.
 
     Raises:
         ValueError: their library has no class with just these heads.
     """
-    own = heads_without_class(model.specs)
+    own = heads_without_class(card, model.specs)
     heads = () if own else tuple(model.specs)
     classes = card.fields.classes
     if heads not in classes:
@@ -330,11 +353,21 @@ def config_of(
     if labels:
         theirs["id2label"] = {str(i): name for i, name in enumerate(labels)}
         theirs["label2id"] = {name: i for i, name in enumerate(labels)}
-    if problem is not None:
+    if labels and (problem := _problem(model.specs)) is not None:
         theirs["problem_type"] = problem
     if tokenizer is not None:
         theirs |= _special_ids(tokenizer.special, model)
     return theirs
+
+
+def _problem(specs: Mapping[str, HeadSpec]) -> str | None:
+    """Return their `problem_type`: by which loss their class learns, and what its scores mean."""
+    spec = specs.get("label")
+    if not isinstance(spec, Labels) or isinstance(spec.loss, Choice):
+        return None
+    if isinstance(spec.loss, AnyOf):
+        return SEVERAL_LABELS
+    return "regression" if spec.n_labels == 1 else "single_label_classification"
 
 
 def _special_ids(special: Special, model: Model) -> dict[str, int]:

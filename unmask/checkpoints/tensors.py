@@ -4,6 +4,7 @@ Nothing is executed.
 """
 
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -37,6 +38,30 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """Return a sha256 over names, shapes and float32 numbers: the same iff all of them are."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def as_weight(name: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of a file in float32.
+
+    Raises:
+        ValueError: its numbers are integers, or some are not finite.
+    """
+    if not tensor.is_floating_point():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(f"tensor {name} holds {kind}, where weights are floating-point numbers")
+    found = tensor.to(torch.float32)
+    if not bool(found.isfinite().all()):
+        raise ValueError(f"tensor {name} holds numbers that are not finite")
+    return found
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

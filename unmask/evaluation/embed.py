@@ -73,23 +73,27 @@ def _layer(layer: int, n: int) -> int:
 def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
     """Return what enters a block of the stack that reads texts, or, after the last, leaves it.
 
-    By recording it: no forward has an extra return value for this.
+    By recording it: no forward has an extra return value for this. A learned prompt stands before
+    the text and is left out; what is returned is of the text's own tokens, where heads may read
+    the prompt's first (see `unmask.adapters.prefix.PromptModule`).
     """
     stack, backbone = reader(model), model.backbone
-
-    def read() -> Tensor:
-        return backbone.encode(batch) if isinstance(backbone, EncoderDecoder) else backbone(batch)
-
-    if layer == len(stack.layers):
-        return read()
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         seen.append(inputs[0])
 
-    hook = stack.layers[layer].register_forward_pre_hook(keep)
+    # What leaves the last block passes the final norm on its way to the final dropout.
+    last = layer == len(stack.layers)
+    hook = (stack.final_dropout if last else stack.layers[layer]).register_forward_pre_hook(keep)
+    ids = batch.inputs
     try:
-        read()
+        if isinstance(backbone, EncoderDecoder):
+            assert batch.source is not None
+            ids = batch.source
+            backbone.encode(batch)
+        else:
+            backbone(batch)
     finally:
         hook.remove()
-    return seen[0]
+    return seen[0][:, -ids.shape[1] :]

@@ -28,7 +28,7 @@ DEFAULT_LENGTH = 512
 
 Answer = dict[str, Any] | float
 """What is said of an item, as plain data: of a text {"label", "probability", "probabilities"}, of a
-sentence {"labels", "probabilities"}, of what was written {"text"}, or a number."""
+sentence {"labels", "probabilities"}, of what was written {"answer"}, or a number."""
 Scores = Any
 """What a model says of an item before it is read as an answer: of most tasks an array of the
 log-probabilities of the labels at each place asked [n labels]."""
@@ -122,18 +122,31 @@ def in_words(card: Published) -> bool:
     return isinstance(card.architecture, EncoderDecoderArchitecture)
 
 
-def check_length(card: Published, length: int | None) -> int:
+def check_length(card: Published, length: int | None, before: int = 0) -> int:
     """Return how many tokens a model reads at most: what is asked for, or 512 if it can.
+
+    Args:
+        card: says how many positions the model has.
+        length: what is asked for.
+        before: positions that learned tokens take before each text.
 
     Raises:
         ValueError: the model has not so many positions.
     """
     most = longest(card.architecture)
-    if length is None:
-        return min(DEFAULT_LENGTH, most or DEFAULT_LENGTH)
-    if most is not None and length > most:
+    if most is None:
+        return DEFAULT_LENGTH if length is None else length
+    left = most - before
+    if left < 1:
         raise ValueError(
-            f"length must be at most {most}, the positions of {card.name}, got {length}"
+            f"{before} learned tokens leave no room in {card.name}, which reads {most}"
+        )
+    if length is None:
+        return min(DEFAULT_LENGTH, left)
+    if length > left:
+        less = f" less {before} of learned tokens" if before else ""
+        raise ValueError(
+            f"length must be at most {left}, the positions of {card.name}{less}, got {length}"
         )
     return length
 
@@ -209,17 +222,12 @@ def truncate(lengths: Sequence[int], budget: int) -> list[int]:
     return kept
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Int[np.ndarray, "_"]]:
-    """Encode texts, without special tokens."""
-    return [np.asarray(tokens.ids, np.int64) for tokens in tokenizer.encode_batch(texts)]
-
-
 def columns_encoded(
     tokenizer: Tokenizer, items: Sequence[Item]
 ) -> list[tuple[Int[np.ndarray, "_"], ...]]:
     """Encode the one or two texts of each item; all have as many."""
     columns = list(zip(*(item.texts for item in items), strict=True))
-    return list(zip(*(encode(tokenizer, column) for column in columns), strict=True))
+    return list(zip(*(tokenizer.ids_batch(column) for column in columns), strict=True))
 
 
 def places(task: Task, truth: Truth) -> list[int]:

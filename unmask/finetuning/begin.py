@@ -60,7 +60,7 @@ class Beginning:
 
     def model(self, seed: int, *, trained: bool = True) -> Model:
         """Build the model, drawing from `seed` what is not there, or all if not `trained`."""
-        model = self.card.build().initialize(seed)
+        model = self.card.build().initialize(seed, known=self.tensors if trained else ())
         if trained:
             weights = model.weights()
             with torch.no_grad():
@@ -122,10 +122,11 @@ def _from_card(
     dropout: float | None,
     auxiliary: float,
 ) -> Beginning:
+    heads = _heads(task, card, auxiliary)
+    card = card if dropout is None else _dropped(card, dropout)
     folder = None if tokenizer is None else locate(tokenizer)
     known = learn(card.tokenizer, texts) if folder is None else Tokenizer.load(folder)
-    card = replace(card.with_vocabulary(known.size), heads=_heads(task, card, auxiliary))
-    card = card if dropout is None else _dropped(card, dropout)
+    card = replace(card.with_vocabulary(known.size), heads=heads)
     return Beginning(card=card, tokenizer=known, tensors={}, task=task)
 
 
@@ -164,7 +165,7 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
         if head != LANGUAGE and task.labels:
             task = replace(task, labels=opened.labels)
             wanted = _heads(task, opened.card, auxiliary)
-    elif head in (LABEL, CHOICE):
+    elif isinstance(spec := wanted[head], Labels) and spec.dense:
         kept |= _pooler(there, head)
     extra = [n for n in there if n not in kept]
     return Beginning(
@@ -183,11 +184,20 @@ def _same_labels(opened: Opened, head: str, wanted: HeadSpec, task: Task) -> boo
         return False
     if not isinstance(spec, Labels | TokenLabels | RecurrentTags):
         return isinstance(spec, Spans)
+    if not _same_reading(spec, wanted):
+        return False
     if not task.labels:
         return spec.n_labels == 1
     if not _same_network(spec, wanted):
         return False
     return spec.n_labels == len(opened.labels) and sorted(opened.labels) == sorted(task.labels)
+
+
+def _same_reading(a: HeadSpec, b: HeadSpec) -> bool:
+    """Say whether heads of labels read the same of a text."""
+    if isinstance(a, Labels) and isinstance(b, Labels):
+        return (a.pool, a.dense) == (b.pool, b.dense)
+    return True
 
 
 def _same_network(a: HeadSpec, b: HeadSpec) -> bool:

@@ -86,6 +86,8 @@ class Suite:
     benchmarks: tuple[Benchmark, ...]
     within: tuple[str, ...] = ("",)
     """Folders within the one that is given in which the files may be."""
+    note: str = ""
+    """What a user should be told of its scores."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -158,7 +160,7 @@ def in_folder(suite: Suite, folder: Path, *, hub: bool = False) -> Found:
         raise FileNotFoundError(f"{folder}: no such folder")
     roots = [folder / name for name in suite.within]
     found: list[Entry] = []
-    notes: list[str] = []
+    notes = [suite.note] if suite.note else []
     for one in suite.benchmarks:
         entry, told = _one_in(one, roots)
         if entry is None and hub and (online := _online(one)):
@@ -166,7 +168,8 @@ def in_folder(suite: Suite, folder: Path, *, hub: bool = False) -> Found:
         found += [entry] if entry else []
         notes += told
     if not found:
-        looked = listed(f.train for one in suite.benchmarks for f in one.files if not _is_hub(f))
+        names = (f.train for one in suite.benchmarks for f in one.files if not _is_hub(f))
+        looked = listed(dict.fromkeys(names))
         raise FileNotFoundError(
             f"{folder}: nothing of the suite {suite.name!r} is there (looked for {looked})"
         )
@@ -183,7 +186,7 @@ def on_hub(suite: Suite) -> Found:
     found = [entry for _, entry in named if entry]
     if not found:
         raise FileNotFoundError(f"nothing of the suite {suite.name!r} is on the Hub; name a folder")
-    return found, [
+    return found, ([suite.note] if suite.note else []) + [
         f"{one.name} is left out: it is not on the Hub; name a folder that has it"
         for one, entry in named
         if entry is None

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 
 from unmask.batch import IGNORE, Batch, Example
-from unmask.finetuning.ask import Answer, Around, Question, encode
+from unmask.finetuning.ask import Answer, Around, Question
 from unmask.finetuning.in_words import SCORES_AT_ONCE, likelihoods, written
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.labels import RIGHT
@@ -32,7 +32,7 @@ def fit(n_text: int, n_option: int, room: int) -> tuple[int, int]:
 
 def read_before(tokenizer: Tokenizer, items: Sequence[Item]) -> list[Int[np.ndarray, "_"]]:
     """Encode what is read before the options of each item: context and question as one text."""
-    return encode(tokenizer, [" ".join(item.texts) for item in items])
+    return tokenizer.ids_batch([" ".join(item.texts) for item in items])
 
 
 def last(ids: Int[np.ndarray, "n"], kept: int) -> Int[np.ndarray, "_"]:
@@ -41,7 +41,7 @@ def last(ids: Int[np.ndarray, "n"], kept: int) -> Int[np.ndarray, "_"]:
 
 
 def choice_truth(scores: Float[np.ndarray, "1 options"]) -> int:
-    """Return the likeliest option; of equal ones the first."""
+    """Return the likeliest option; of equal ones the first, so that an answer is always given."""
     return int(scores[0].argmax())
 
 
@@ -85,7 +85,7 @@ class ByChoice:
         """Frame each item's text with each of its options."""
         around = self.around
         room = around.length - sum(map(len, (around.before, around.between, around.after)))
-        options = iter(encode(self.tokenizer, [o for item in items for o in item.options]))
+        options = iter(self.tokenizer.ids_batch([o for item in items for o in item.options]))
         found: list[Question] = []
         for i, text in enumerate(read_before(self.tokenizer, items)):
             for k, option in enumerate(islice(options, len(items[i].options))):
@@ -143,14 +143,14 @@ class ChoiceInWords:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write the source of each item, and its options as answers."""
-        (lead,) = encode(self.tokenizer, ["context:"])
+        (lead,) = self.tokenizer.ids_batch(["context:"])
         after = np.array(self.special.after, np.int64)
         room = self.task.length - len(lead) - len(after)
         if room < 2:
             least = self.task.length - room + 2
             raise ValueError(f"length must be at least {least}, got {self.task.length}")
-        listed = encode(self.tokenizer, [self._listed(item) for item in items])
-        options = iter(encode(self.tokenizer, [o for item in items for o in item.options]))
+        listed = self.tokenizer.ids_batch([self._listed(item) for item in items])
+        options = iter(self.tokenizer.ids_batch([o for item in items for o in item.options]))
         found: list[Question] = []
         for i, text in enumerate(read_before(self.tokenizer, items)):
             kept = fit(len(text), len(listed[i]), room)

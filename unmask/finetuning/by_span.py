@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from unmask.batch import IGNORE, Batch
-from unmask.finetuning.ask import Answer, Around, Part, Question, encode
+from unmask.finetuning.ask import Answer, Around, Part, Question
 from unmask.finetuning.measures import answers
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
@@ -68,7 +68,7 @@ class BySpan:
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write the windows of each item; equal texts are cut into tokens once."""
         texts = list(dict.fromkeys(text for item in items for text in item.texts))
-        ids = dict(zip(texts, encode(self.tokenizer, texts), strict=True))
+        ids = dict(zip(texts, self.tokenizer.ids_batch(texts), strict=True))
         contexts = dict.fromkeys(item.texts[1] for item in items)
         offsets = {text: _offsets(self.tokenizer, text) for text in contexts}
         found: list[Question] = []

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 
 from unmask.batch import IGNORE, Batch, Example
-from unmask.finetuning.ask import Answer, Question, encode
+from unmask.finetuning.ask import Answer, Question
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.generation.decode import Decoding, generate
 from unmask.heads.language import next_loss
@@ -69,9 +69,9 @@ class ByText:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write source and target; of several targets the first."""
-        sources = encode(self.tokenizer, [self._source(item) for item in items])
+        sources = self.tokenizer.ids_batch([self._source(item) for item in items])
         firsts = [item.truth[0] if isinstance(item.truth, tuple) else "" for item in items]
-        targets = encode(self.tokenizer, firsts)
+        targets = self.tokenizer.ids_batch(firsts)
         found: list[Question] = []
         for i, (item, source, target) in enumerate(zip(items, sources, targets, strict=True)):
             read = [*self.before, *source[: self.room].tolist(), *self.after]
@@ -117,8 +117,8 @@ class ByText:
         return self.tokenizer.decode(scores.ids)
 
     def answer(self, item: Item, scores: Written) -> Answer:
-        """Return {"text"}."""
-        return {"text": self.truth(item, scores)}
+        """Return {"answer"}: what was written."""
+        return {"answer": self.truth(item, scores)}
 
     def loss(self, item: Item, scores: Written) -> tuple[float, int]:
         """Return the cross-entropy of the target in nats, and its number of tokens."""

@@ -13,7 +13,6 @@ from unmask.finetuning.ask import (
     Answer,
     Around,
     Question,
-    encode,
     label_answer,
     label_loss,
     places,
@@ -60,7 +59,7 @@ class ByWord:
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Frame each sentence, or its parts."""
         sentences = [tuple(" ".join(word.split()) for word in item.texts) for item in items]
-        encoded = encode(self.tokenizer, [" ".join(words) for words in sentences])
+        encoded = self.tokenizer.ids_batch([" ".join(words) for words in sentences])
         found: list[Question] = []
         for i, (item, words, ids) in enumerate(zip(items, sentences, encoded, strict=True)):
             pieces = self._pieces(words, ids)

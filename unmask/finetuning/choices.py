@@ -84,7 +84,9 @@ def find_columns(
     read = find_texts(table, texts, choices)
     for name in [label] if label else []:
         table.check(name)
-    found = label or reading.find_one(table, ANSWERS, "answer", but=(*read.texts, *read.choices))
+    found = label or reading.find_one(
+        table, ANSWERS, "answer", but=(*read.texts, *read.choices), option="label"
+    )
     return Columns(texts=read.texts, label=found, choices=read.choices)
 
 
@@ -324,7 +326,7 @@ def _numbering(
         return first
     raise ValueError(
         f"{table.path}: the answers in {label!r} fit several ways of saying which option is right: "
-        f"{', '.join(fitting)}; say which"
+        f"{', '.join(fitting)}; say which by the option numbering"
     )
 
 
@@ -338,6 +340,11 @@ def _truths(
         place = _place(value, given, how)
         if place is None:
             raise ValueError(_none_of(value, label, given, table.where(i), how))
+        if how == "texts" and given.texts.count(given.texts[place]) > 1:
+            raise ValueError(
+                f"{table.where(i)}: the answer in column {label!r}, {named(value)}, is several of "
+                f"the options: {listed(given.texts)}"
+            )
         found.append(place)
     return found
 

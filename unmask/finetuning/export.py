@@ -1,22 +1,19 @@
 """A fine-tuned model as a folder that other libraries open."""
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from unmask.adapters.folder import NAME, folded
 from unmask.adapters.peft import CONFIG, why_not_peft, write_adapter
-from unmask.checkpoints.huggingface import (
-    HUB,
-    Opened,
-    config_of,
-    heads_without_class,
-    write_folder,
-)
+from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.files import move_into
 from unmask.finetuning.ask import LANGUAGE, in_words
-from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Task
+from unmask.training.loop import versions
 
 _PIPELINES = {
     "label": "text-classification",
@@ -59,8 +56,40 @@ def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str],
         f"what was tuned is here, the model below it is {base}; `unmask.load` opens both",
     ]
     why = why_not_peft(model, opened.card, name, also)
-    lines.append("PEFT opens it too" if why is None else f"not for PEFT: {why}")
-    (folder / "README.md").write_text(_card(opened, task, lines), encoding="utf-8")
+    if why is not None:
+        lines.append(f"not for PEFT: {why}")
+    said = _card(opened, task, lines) + ("" if why is not None else _with_peft(opened, base, where))
+    (folder / "README.md").write_text(said, encoding="utf-8")
+
+
+def _with_peft(opened: Opened, base: str, where: str) -> str:
+    """Show how PEFT opens a part, with the model below it in a folder that transformers opens."""
+    kind = config_of(opened.model, opened.card)["architectures"][0]
+    above = "PEFT opens it too:"
+    if not base.startswith(HUB) and not (Path(base) / "config.json").is_file():
+        above = f"PEFT opens it too, with the folder that `unmask convert {base} BASE` makes:"
+        where = "BASE"
+    labels = f", num_labels={len(opened.labels)}" if opened.labels else ""
+    lines = [
+        "",
+        above,
+        "",
+        "```python",
+        "from peft import PeftModel",
+        f"from transformers import {kind}",
+        "",
+        f"base = {kind}.from_pretrained({json.dumps(where)}{labels})",
+        'model = PeftModel.from_pretrained(base, "this folder")',
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_record(folder: Path, opened: Opened, more: Mapping[str, Any]) -> None:
+    """Write unmask.json of a model that is no run: what made it, and `more`, such as its task."""
+    facts = {"format": 1, "kind": "model", "card": opened.card.name, "versions": versions()}
+    text = json.dumps(facts | dict(more), indent=2, ensure_ascii=False) + "\n"
+    (folder / FACTS).write_text(text, encoding="utf-8")
 
 
 def _of_words(opened: Opened) -> str:
@@ -79,16 +108,8 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
         task: what it does.
         figures: lines for the card: how it was made, how good it is.
     """
-    problem = TASK_KINDS[task.does].problem
     with folded(opened.model):
-        write_folder(
-            folder,
-            opened.model,
-            opened.card,
-            opened.tokenizer,
-            opened.labels,
-            problem=problem if opened.labels else None,
-        )
+        write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
     (folder / "README.md").write_text(_card(opened, task, figures), encoding="utf-8")
 
 
@@ -96,10 +117,10 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
     """Write what a stranger must know before using these weights."""
     kind = config_of(opened.model, opened.card)["architectures"][0]
     head = next(iter(opened.model.specs))
-    own = heads_without_class(opened.model.specs)
+    note = opens_where(opened.card, opened.model.specs)
     lines = [
         "---",
-        f"library_name: {'unmask' if own else 'transformers'}",
+        f"library_name: {'transformers' if note is None else 'unmask'}",
         "tags: [unmask]",
         f"pipeline_tag: {_PIPELINES.get(head) or _of_words(opened)}",
         "---",
@@ -109,11 +130,8 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
         "",
         *(f"- {line}" for line in figures),
     ]
-    if own:
-        lines.append(
-            f"- its head is {own[0]}, which transformers does not have: that opens the model below "
-            "the head, `unmask.load` opens both"
-        )
+    if note is not None:
+        lines.append(f"- {note}")
     if task.labels:
         lines.append(f"- labels: {', '.join(task.labels)}")
     if head == LANGUAGE and task.labels and in_words(opened.card):

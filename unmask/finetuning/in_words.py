@@ -15,7 +15,6 @@ from unmask.finetuning.ask import (
     Answer,
     Question,
     columns_encoded,
-    encode,
     label_answer,
     label_loss,
     places,
@@ -55,7 +54,7 @@ class InWords:
         """Write the source; what it says besides the texts is never cut off."""
         lead = [f"{self.task.name} {self.task.columns.texts[0]}:".strip()]
         lead += [f"{name}:" for name in self.task.columns.texts[1:]]
-        said = encode(self.tokenizer, lead)
+        said = self.tokenizer.ids_batch(lead)
         fixed = sum(map(len, said)) + len(self.special.after)
         if fixed + 2 > self.task.length:
             raise ValueError(
@@ -180,7 +179,7 @@ def spell(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """
     special = tokenizer.special
     ends = special.after or ((special.end,) if special.end is not None else ())
-    words = [(*ids.tolist(), *ends) for ids in encode(tokenizer, task.labels)]
+    words = [(*ids.tolist(), *ends) for ids in tokenizer.ids_batch(task.labels)]
     seen: dict[tuple[int, ...], str] = {}
     for label, word in zip(task.labels, words, strict=True):
         if word in seen:

@@ -1,6 +1,7 @@
 """A fine-tuning job before its first step: data read, model begun, everything decided and said."""
 
 import json
+import logging
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,26 +11,30 @@ from typing import Any, TextIO
 
 import torch
 
+from unmask.adapters.prefix import places_before
 from unmask.batch import Example
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import Ask, Costly, Question, check_length, in_words
+from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
 from unmask.finetuning.auxiliary import with_next
 from unmask.finetuning.batches import together
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
-from unmask.finetuning.methods import Frozen, is_small, word_of
-from unmask.finetuning.numbers import scaled
+from unmask.finetuning.methods import Frozen, begin_method, is_small, word_of
+from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Item, Task, digest
 from unmask.finetuning.weights import weighted
+from unmask.heads.model import Model
 from unmask.text.records import listed
 from unmask.training import loop, parallel
 from unmask.training.memory import tokens_at_once
 from unmask.training.parallel import World
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +55,14 @@ class Job:
     """The folder stays."""
     peak: float = 0.0
     """FLOP/s of this machine's matrix product. 0: not measured."""
+    n_tuned: int = 0
+    """Parameters that are tuned."""
+    n_parameters: int = 0
+    """Of the model, with what is added to it."""
     world: World
     facts: Mapping[str, Any]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     terminal: TextIO | None
 
     @property
@@ -83,6 +93,29 @@ class Job:
         chosen = {i * n // self.asked.scored for i in range(self.asked.scored)}
         return [items[i] for i in sorted(chosen)], [q for q in self.dev if q.item in chosen]
 
+    @property
+    def decided(self) -> str:
+        """What is learned from, and how: a line, in the words of the options."""
+        t = self.tuning
+        return (
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {t.batch}, "
+            f"steps {plan.steps(t, self.n_units):,}, rate {t.rate:.3g}, length {t.length}, "
+            f"tuned {self.n_tuned:,} of {self.n_parameters:,} parameters"
+        )
+
+    def model(self, arm: str, seed: int) -> Model:
+        """Build the model of one run, ready for its first step.
+
+        Raises:
+            ValueError: it has not what the method tunes.
+        """
+        trained = arm != RANDOM
+        model = self.begun.model(seed, trained=trained)
+        if trained and f"heads.{LABEL}.out.weight" in self.begun.tensors:
+            into_scale(model, self.asked)
+        begin_method(self.tuning.tune, model, seed, self.begun.tokenizer)
+        return model
+
     def place(self, arm: str, seed: int) -> Path:
         """Return the folder of one run: the job's own if there is but one."""
         if len(self.runs) == 1:
@@ -90,9 +123,13 @@ class Job:
         return self.folder / f"{'random-' if arm == RANDOM else ''}seed-{seed}"
 
     def say(self, text: str) -> None:
-        """Show a line."""
+        """Show a line of progress."""
         if self.terminal is not None:
             print(text, file=self.terminal, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Tell of what may be a mistake, also where no progress is shown."""
+        _log.warning("%s", text)
 
 
 def prepare(
@@ -148,6 +185,7 @@ def prepare(
         "format": 1,
         "kind": "finetune",
         "card": begun.card.name,
+        "opened": opened is not None,
         "parameters": parameters,
         "recipe": to_dict(tuning),
         "task": to_dict(task),
@@ -158,7 +196,7 @@ def prepare(
         "versions": loop.versions(),
         "environment": _environment(world.device, threads),
     }
-    return Job(
+    job = Job(
         tuning=tuning,
         data=data,
         begun=begun,
@@ -174,7 +212,15 @@ def prepare(
             *_of_weights(begun, tuning),
             *of_cuts(task, n_cut, len(data.train), "training"),
         ),
+        warnings=data.warnings,
         terminal=terminal,
+    )
+    model = job.model(*job.runs[0])  # now, not in the first run: what it cannot be is said here
+    each = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    return replace(
+        job,
+        n_tuned=sum(n for n, tuned in each if tuned),
+        n_parameters=sum(n for n, _ in each),
     )
 
 
@@ -217,7 +263,7 @@ def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
     task = begun.task
     task = replace(
         task,
-        length=check_length(begun.card, tuning.length),
+        length=check_length(begun.card, tuning.length, places_before(tuning.tune)),
         metric=choose_metric(task.does, task.labels, tuning.metric),
     )
     return TASK_KINDS[task.does].settled(task, begun.card, data.train)
@@ -228,7 +274,8 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
     notes: list[str] = []
     if not begun.trained and tuning.tokenizer is None:
         notes.append(
-            f"a vocabulary of {begun.tokenizer.size:,} tokens was learned from the training texts"
+            f"a vocabulary of {begun.tokenizer.size:,} tokens, special ones included, was learned "
+            "from the training texts"
         )
     if tuning.initialize == "random" or not begun.trained:
         return [*notes, "all weights are drawn at random"]
@@ -268,22 +315,41 @@ def is_finished(job: Job) -> bool:
     if not path.is_file():
         write_whole(path, results.as_json(dict(job.facts) | {"finished": False}))
         return False
-    try:
-        old = json.loads(path.read_text(encoding="utf-8"))
-        kind = old["kind"]
-        recipe, data = (old["recipe"], old["data"]) if kind == "finetune" else ({}, {})
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a run of fine-tuning ({error})") from None
-    if kind != "finetune":
-        raise ValueError(f"{job.folder}: is a run of {kind}, not of fine-tuning")
-    mine = json.loads(json.dumps(job.facts["recipe"]))
-    for key, value in mine.items():
-        if recipe.get(key) != value:
-            raise ValueError(
-                f"{job.folder}: this run has {key} = {recipe.get(key)!r}, not {value!r}; "
-                "a resumed run must be the same"
-            )
+    old = recorded(job.folder)
+    check_same(job.folder, old["recipe"], job.tuning)
     for name, value in job.facts["data"].items():
-        if data.get(name) != value:
+        if old["data"].get(name) != value:
             raise ValueError(f"{job.folder}: the {name} data have changed since this run began")
     return bool(old.get("finished"))
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return what the run in a folder says of itself.
+
+    Raises:
+        ValueError: there is none, or it is no run of fine-tuning.
+    """
+    path = folder / FACTS
+    if not path.is_file():
+        raise ValueError(f"{folder}: holds no run to go on with")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if (kind := facts["kind"]) == "finetune":
+            return {**facts, "recipe": dict(facts["recipe"]), "data": dict(facts["data"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a run of fine-tuning ({error})") from None
+    raise ValueError(f"{folder}: is a run of {kind}, not of fine-tuning")
+
+
+def check_same(folder: Path, recipe: Mapping[str, Any], tuning: Tuning) -> None:
+    """Check that what is asked for is what the record of a folder says.
+
+    Raises:
+        ValueError: it is not, with the first difference.
+    """
+    for key, value in json.loads(json.dumps(to_dict(tuning))).items():
+        if recipe.get(key) != value:
+            raise ValueError(
+                f"{folder}: this run has {key} = {recipe.get(key)!r}, not {value!r}; "
+                "a resumed run must be the same"
+            )

@@ -3,6 +3,7 @@
 A method is a word ("lora"), a word with differences ("lora:rank=4"), or a value (`LoRA(rank=4)`).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,7 +11,7 @@ from typing import Any, cast, get_args
 
 import torch
 
-from unmask.adapters.attach import attach, freeze
+from unmask.adapters.attach import attach, freeze, linears
 from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
 from unmask.adapters.consistency import Consistent
 from unmask.adapters.lora import LoRA
@@ -27,6 +28,7 @@ from unmask.training.schedule import Linear, Schedule, SlantedTriangle
 
 _LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
 _ADDED = "adapters."
+_NEXT = re.compile(r",(?=\s*\w+=)")  # a comma may also stand in the words of a prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +105,16 @@ METHODS: Mapping[str, type] = {
     "prompt": Prompt,
 }
 
-# By how much the rate is larger than the one at which all of the model is tuned: from one task and
-# one seed with a model of 3 million parameters (docs/log.md, 2026-11-21), prefixes and prompts from
-# a single rate each. AdaMix was not measured and has Pfeiffer's; larger models have these too.
-_FACTORS: Mapping[type, float] = {
-    Gradual: 4.0, BitFit: 8.0, Houlsby: 8.0, Pfeiffer: 10.0, AdaMix: 10.0, LoRA: 5.0, IA3: 20.0,
-    Prefix: 20.0, Prompt: 20.0,
+# Rates of small parts of a model that is itself tuned at 5e-4 (one of 3 million parameters, one
+# task: docs/log.md, 2026-11-21). Models that are tuned more slowly want slower parts too, but less
+# so: by the square root, which fits what was measured with 22 million parameters and, at 110
+# million, the customary 5e-4 to 1e-3. AdaMix was not measured and has Pfeiffer's.
+_SMALL: Mapping[type, float] = {
+    BitFit: 4e-3, Houlsby: 4e-3, Pfeiffer: 5e-3, AdaMix: 5e-3, LoRA: 2.5e-3, IA3: 1e-2,
+    Prefix: 1e-2, Prompt: 1e-2,
 }  # fmt: skip
+_MEASURED_AT = 5e-4
+_GRADUAL = 4.0
 _MOST = 3e-2
 
 
@@ -127,7 +132,7 @@ def method_of(said: "str | Method") -> Method:
     kind = METHODS[word]
     lists = {f.name for f in fields(kind) if "tuple" in str(f.type)}
     plain: dict[str, Any] = {}
-    for part in rest.split(",") if rest else ():
+    for part in _NEXT.split(rest) if rest else ():
         try:
             plain |= parse(part)
         except ValueError:
@@ -179,6 +184,8 @@ def begin_method(
 
 def _add(spec: Adapter, model: Model, seed: int, tokenizer: Tokenizer | None) -> None:
     """Attach an adapter; it learns, and heads that label, but not a head that was pretrained."""
+    if isinstance(spec, LoRA):
+        _check_rank(spec, model)
     module = attach(model, spec, seed=seed)
     if isinstance(spec, Prompt) and spec.words is not None:
         if tokenizer is None:
@@ -188,6 +195,14 @@ def _add(spec: Adapter, model: Model, seed: int, tokenizer: Tokenizer | None) ->
     for head in model.heads.values():
         if isinstance(head, LanguageHead):
             head.requires_grad_(False)
+
+
+def _check_rank(spec: LoRA, model: Model) -> None:
+    """Refuse matrices that are larger than the one that they stand beside."""
+    for name, linear in linears(model, spec.where).items():
+        most = max(linear.in_features, linear.out_features)
+        if spec.rank > most:
+            raise ValueError(f"rank must be at most {most}, as {name} is, got {spec.rank}")
 
 
 def _tuned(method: Method, model: Model) -> frozenset[str]:
@@ -288,7 +303,9 @@ def rate_of(method: Method, full: float) -> float:
     """Return the peak rate that is customary for a method, from that of tuning everything."""
     if isinstance(method, Frozen | Mix):
         return max(full, 3e-3)
-    return min(full * _FACTORS.get(type(method), 1.0), _MOST)
+    if type(method) in _SMALL:
+        return min(_SMALL[type(method)] * math.sqrt(full / _MEASURED_AT), _MOST)
+    return full * (_GRADUAL if isinstance(method, Gradual) else 1.0)
 
 
 def _check_decay(decay: float) -> None:

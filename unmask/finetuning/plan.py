@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_type_hints
 
 import numpy as np
 
+from unmask.config import check, to_dict
 from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.files import Deciding
@@ -23,6 +24,11 @@ PRETRAINED = "pretrained"
 
 _STEPS, _MOST_EPOCHS, _LEAST_EPOCHS = 1000, 20, 3
 _OFTEN = 1000
+_LONGEST = 1e6  # epochs
+_LEAST: Mapping[str, int] = {
+    "batch": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1, "patience": 1, "log_every": 1,
+    "seeds": 1, "rows": 1, "search": 0, "weight_decay": 0, "auxiliary": 0, "clip": 0,
+}  # fmt: skip
 # The first two are measured: docs/log.md, 2026-11-21.
 _RATES = (
     (2_500_000, 1e-3), (6_000_000, 5e-4), (20_000_000, 3e-4), (80_000_000, 1e-4),
@@ -109,28 +115,41 @@ class Tuning:
         """Check what the types do not say."""
         if self.task not in KINDS:
             raise ValueError(f"task must be one of {', '.join(KINDS)}, got {self.task!r}")
-        for name in (
-            "batch", "length", "micro_tokens", "evaluate_every", "patience", "log_every", "seeds",
-            "rows",
-        ):  # fmt: skip
+        for name, kind in get_type_hints(Tuning).items():
+            check(kind, to_dict(getattr(self, name)), name)
+        self._check_numbers()
+        _check_finite(to_dict(self), "")
+        _check_labels(self.labels)
+        for name in ("train", "dev", "test"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name} must name a file, got ''")
+
+    def _check_numbers(self) -> None:
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None and not value >= least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         for name in ("epochs", "rate"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
+            if value is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
-        if not 0 <= self.auxiliary < math.inf:
-            raise ValueError(f"auxiliary must be a weight of at least 0, got {self.auxiliary}")
+        if self.epochs is not None and self.epochs > _LONGEST:
+            raise ValueError(f"epochs must be at most {_LONGEST:,.0f}, got {self.epochs}")
         if not 0 <= self.seed <= 2**63 - self.seeds:
             raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
         if not 0 <= self.warmup < 1:
             raise ValueError(
                 f"warmup must be a share of the steps from 0 to below 1, got {self.warmup}"
             )
-        _check_labels(self.labels)
-        if self.search < 0:
-            raise ValueError(f"search must be at least 0 trials, got {self.search}")
+
+
+def _check_finite(value: Any, name: str) -> None:
+    """Check every number, also of what is tuned and of the options of the task."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}")
+    if isinstance(value, Mapping):
+        for key, one in cast("Mapping[str, Any]", value).items():
+            _check_finite(one, f"{name}.{key}".lstrip("."))
 
 
 def _check_labels(labels: Sequence[str]) -> None:
@@ -149,6 +168,8 @@ class Data:
     labels: tuple[str, ...]
     notes: tuple[str, ...]
     """What a user should be told."""
+    warnings: tuple[str, ...]
+    """And what may be a mistake."""
     options: Mapping[str, Any]
     """Those of the task, with what the training file decides of them."""
 
@@ -163,6 +184,7 @@ def read(tuning: Tuning) -> Data:
     kind = TASK_KINDS[tuning.task]
     table = _table(tuning, tuning.train)
     columns = kind.files.columns(table, tuning.text, tuning.label, tuning.choices)
+    _check_columns(columns, tuning.train)
     notes = _of_columns(tuning, columns)
     if isinstance(kind.files, Deciding):
         said = kind.files.decided(table, columns, tuning.encoding_errors, tuning.options)
@@ -175,7 +197,8 @@ def read(tuning: Tuning) -> Data:
         tuning = replace(tuning, options=kind.informed(train, labels, tuning.options))
     dev, test = (_other(tuning, path, columns, labels) for path in (tuning.dev, tuning.test))
     if tuning.dev is None:
-        train, dev = tasks.split(train)
+        what = "sentences, parted by blank lines" if kind.files.tagged else "rows"
+        train, dev = tasks.split(train, where=tuning.train, what=what)
         n, m = len(train), len(dev)
         notes.append(
             f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
@@ -184,15 +207,36 @@ def read(tuning: Tuning) -> Data:
         notes.append(f"{tuning.rows:,} of {len(train):,} training rows are learned from")
         train = drawn(train, tuning.rows)
         kind.labels(train, f"{tuning.rows} rows of {tuning.train}")
-    notes += _unseen(train, labels)
-    for name, some in (("training", train), ("dev", dev), ("test", test)):
-        n = sum(not any(t.strip() for t in item.texts) for item in some)
-        if n and not kind.files.tagged:
-            notes.append(f"{n:,} of {len(some):,} {name} texts are empty")
+    warnings = _unseen(train, labels, tuning.train)
+    for path, some in ((tuning.train, train), (tuning.dev, dev), (tuning.test, test)):
+        warnings += _empty(some, path or tuning.train)
     return Data(
         columns=columns, train=train, dev=dev, test=test, labels=labels,
-        notes=tuple(notes), options=tuning.options,
+        notes=tuple(notes), warnings=tuple(warnings), options=tuning.options,
     )  # fmt: skip
+
+
+def _check_columns(columns: Columns, path: str) -> None:
+    """Check that no column is read as two things."""
+    for name in columns.texts:
+        if name in (columns.label, *columns.choices) or columns.texts.count(name) > 1:
+            what = "text twice" if columns.texts.count(name) > 1 else "text and as something else"
+            raise ValueError(
+                f"{path}: column {name!r} would be read as {what}; name another by the option text "
+                "or label"
+            )
+
+
+def _empty(items: Sequence[Item], path: str) -> list[str]:
+    """Say how many texts are empty, if any.
+
+    Raises:
+        ValueError: all are.
+    """
+    n = sum(not any(text.strip() for text in (*item.texts, *item.options)) for item in items)
+    if n and n == len(items):
+        raise ValueError(f"{path}: all {n:,} texts are empty; there is nothing to read")
+    return [f"{path}: {n:,} of {len(items):,} texts are empty"] if n else []
 
 
 def _of_columns(tuning: Tuning, columns: Columns) -> list[str]:
@@ -250,11 +294,11 @@ def _labels(tuning: Tuning, train: Sequence[Item], columns: Columns) -> tuple[st
     return tuning.labels
 
 
-def _unseen(train: Sequence[Item], labels: Sequence[str]) -> list[str]:
+def _unseen(train: Sequence[Item], labels: Sequence[str], path: str) -> list[str]:
     """Say which labels are not learned, if any."""
     seen = {label for item in train for label in reading.labels_in(item)}
     unseen = [label for label in labels if label not in seen]
-    return [f"labels that no training row has: {listed(unseen)}"] if unseen else []
+    return [f"{path}: no row that is learned from has {listed(unseen)}"] if unseen else []
 
 
 def drawn(items: Sequence[Item], rows: int) -> list[Item]:

@@ -1,6 +1,7 @@
 """What a fine-tuned model says of new texts."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 
+from unmask.adapters.prefix import reader, taken
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
 from unmask.finetuning.ask import (
@@ -26,6 +28,8 @@ from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
+
+_log = logging.getLogger(__name__)
 
 FACTS = "unmask.json"
 BATCH_TOKENS = 8192
@@ -69,7 +73,7 @@ def task_of(opened: Opened) -> Task:
     """
     specs = opened.model.specs
     spec = specs.get(LABEL)
-    length = check_length(opened.card, None)
+    length = check_length(opened.card, None, taken(opened.model, reader(opened.model)))
     if TOKEN_LABEL in specs:
         return Task(
             does="tag", columns=Columns(texts=("words",), label="tags"), labels=opened.labels,
@@ -136,6 +140,8 @@ def predict(
     asked = ask(task, opened.card, opened.tokenizer)
     given = TASK_KINDS[task.does].files.given
     items = [given(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
+    if any(not any(map(str.strip, (*item.texts, *item.options))) for item in items):
+        _log.warning("an empty text is answered too; what is said of it rests on no word")
     said = say(asked, opened.model, asked.questions(items), batch_tokens)
     return [asked.answer(item, scores) for item, scores in zip(items, said.scores, strict=True)]
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 from unmask.finetuning.tables import WORDS, Table
 from unmask.finetuning.tasks import Item, Truth
@@ -55,8 +55,22 @@ def check(
         )
 
 
-def find_one(table: Table, customary: Sequence[str], what: str, *, but: Sequence[str] = ()) -> str:
+def find_one(
+    table: Table,
+    customary: Sequence[str],
+    what: str,
+    *,
+    but: Sequence[str] = (),
+    option: Literal["text", "label"] = "text",
+) -> str:
     """Find a column by its customary names.
+
+    Args:
+        table: the file.
+        customary: names, the likeliest first.
+        what: the column holds, for messages.
+        but: columns that are something else.
+        option: by which it can be named.
 
     Raises:
         ValueError: there is none, with the columns that there are.
@@ -67,7 +81,7 @@ def find_one(table: Table, customary: Sequence[str], what: str, *, but: Sequence
             return by_name[name]
     raise ValueError(
         f"{table.path}: which column holds the {what}? None is called {what!r} or the like; "
-        f"name it (columns: {listed(table.columns)})"
+        f"{table.named_by(option)}"
     )
 
 
@@ -135,10 +149,10 @@ def number(value: object, column: str, where: str) -> float:
         number = float(cast("str | float", value))
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, bool) or not abs(number) <= LARGEST:
-        raise ValueError(
-            f"{where}: {column!r} must be a number of at most {LARGEST:g}, got {named(value)}"
-        )
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"{where}: {column!r} must be a number, got {named(value)}")
+    if abs(number) > LARGEST:
+        raise ValueError(f"{where}: {column!r} must be at most {LARGEST:g}, got {named(value)}")
     return number
 
 
@@ -188,7 +202,7 @@ def check_labels(found: Sequence[Item], labels: Sequence[str], column: str) -> N
             if label not in known:
                 raise ValueError(
                     f"{item.where}: label {label!r} in column {column!r} is none of those that are "
-                    f"known: {listed(labels)}"
+                    f"known: {listed(labels)}; the option labels names them in fine-tuning"
                 )
 
 

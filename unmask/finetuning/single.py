@@ -13,21 +13,13 @@ from torch import Tensor
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
-from unmask.config import to_dict
 from unmask.finetuning import plan
-from unmask.finetuning.ask import LABEL
 from unmask.finetuning.auxiliary import without_language
 from unmask.finetuning.batches import batches
 from unmask.finetuning.job import Job
-from unmask.finetuning.methods import (
-    begin_method,
-    rates,
-    reading,
-    schedule,
-    thaw,
-)
-from unmask.finetuning.numbers import into_scale, out_of_scale
-from unmask.finetuning.plan import RANDOM, Tuning
+from unmask.finetuning.methods import rates, reading, schedule, thaw
+from unmask.finetuning.numbers import out_of_scale
+from unmask.finetuning.plan import Tuning
 from unmask.finetuning.score import score
 from unmask.heads.model import Model
 from unmask.hiding.collate import size
@@ -56,16 +48,13 @@ def train_one(job: Job, arm: str, seed: int) -> tuple[Model, State]:
     """Make one run, or go on with it; return its model, in its best state and in float32."""
     folder = job.place(arm, seed)
     folder.mkdir(exist_ok=True)
-    trained = arm != RANDOM
-    model = job.begun.model(seed, trained=trained)
-    asked = job.asked
-    if trained and f"heads.{LABEL}.out.weight" in job.begun.tensors:
-        into_scale(model, asked)
-    begin_method(job.tuning.tune, model, seed, job.begun.tokenizer)
+    model = job.model(arm, seed)
     checkpoint, damaged = checkpoints.newest(folder)
     for line in (*damaged, *checkpoints.rewind(folder, checkpoint)):
-        job.say(line)
+        job.warn(line)
     if checkpoint is not None and checkpoint.progress["done"]:
+        frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        loop.check_frozen(checkpoint, frozen)
         model.to(job.world.device)
         state = _best_of(checkpoint)
     else:
@@ -73,7 +62,7 @@ def train_one(job: Job, arm: str, seed: int) -> tuple[Model, State]:
     assert state is not None
     model.load_state_dict(dict(state.tensors), strict=False)
     model.eval()
-    out_of_scale(model, asked)
+    out_of_scale(model, job.asked)
     if job.tuning.auxiliary:
         without_language(model)
     return model, state
@@ -198,11 +187,7 @@ def _tuned_tensors(run: Run) -> dict[str, Tensor]:
 
 def _save(run: Run, folder: Path, best: State | None, *, done: bool = False) -> None:
     """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
-    progress = to_dict(run.progress) | {
-        "seed": run.recipe.seed,
-        "precision": run.recipe.precision,
-        "optimizer": type(run.recipe.optimizer).__name__,
-        "versions": loop.versions(),
+    progress = loop.progress_of(run) | {
         "done": done,
         "best": None
         if best is None

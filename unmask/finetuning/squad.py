@@ -27,6 +27,7 @@ def questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[o
     Raises:
         ValueError: something is not what it should be, with the way to it through the file.
     """
+    seen: set[str] = set()
     for i, article in enumerate(data):
         at = f"{path}: data[{i}]"
         fields = _object(article, at)
@@ -36,7 +37,13 @@ def questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[o
             held = _object(paragraph, here)
             context = _text(held, "context", here)
             for k, asked in enumerate(_list(held, "qas", here)):
-                yield _question(asked, title, context, f"{here}.qas[{k}]", path)
+                row = _question(asked, title, context, f"{here}.qas[{k}]", path)
+                number = row[1][0]
+                if number in seen:
+                    raise ValueError(f"{path}: two questions have the id {number!r}")
+                if isinstance(number, str):
+                    seen.add(number)
+                yield row
 
 
 def _question(

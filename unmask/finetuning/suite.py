@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
 from unmask.finetuning import results
 from unmask.finetuning.benchmark import Entry, fetched
+from unmask.finetuning.job import check_same
 from unmask.finetuning.methods import Method, method_of, word_of
 from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.plan import RANDOM, Tuning
@@ -29,7 +31,7 @@ from unmask.training.recipe import Precision
 FACTS = "suite.json"
 AVERAGE = (
     "The average is the mean over the benchmarks of the customary metric of each, times 100, on "
-    "dev. GLUE's own takes for MRPC, QQP and STS-B the mean of two metrics."
+    "dev."
 )
 _OF_100 = frozenset({"bleu", "chrf"})
 
@@ -95,17 +97,19 @@ class SuiteRun:
 class _Kept:
     """What of a suite is done so far; written anew after each benchmark."""
 
-    suite: str
-    base: str
-    tune: str
     folder: Path
     notes: tuple[str, ...]
+    recipe: Tuning
+    """Of each benchmark, but for what is its own; "train" names the suite."""
+    opened: bool
+    """The model was given open."""
+    data: Path | None
     ran: dict[str, Ran] = field(default_factory=dict[str, Ran])
 
     def result(self) -> SuiteRun:
         return SuiteRun(
-            suite=self.suite, base=self.base, tune=self.tune, entries=tuple(self.ran.values()),
-            notes=self.notes, folder=self.folder,
+            suite=self.recipe.train, base=self.recipe.base, tune=word_of(self.recipe.tune),
+            entries=tuple(self.ran.values()), notes=self.notes, folder=self.folder,
         )  # fmt: skip
 
     def write(self, *, finished: bool = False) -> SuiteRun:
@@ -117,6 +121,9 @@ class _Kept:
             "suite": made.suite,
             "base": made.base,
             "tune": made.tune,
+            "recipe": to_dict(self.recipe),
+            "opened": self.opened,
+            "data": None if self.data is None else str(self.data),
             "average": made.average,
             "entries": [_plain(one) for one in made.entries],
             "notes": list(made.notes),
@@ -200,9 +207,8 @@ def finetune_suite(
     loaded = base.opened if isinstance(base, Loaded) else base
     opened = loaded if isinstance(loaded, Opened) else None
     name = opened.card.name if opened is not None else str(base)
-    entries, notes = find(tasks, None if data is None else Path(data))
     template = Tuning(
-        base=name, task=entries[0].task, train=entries[0].train, rows=rows,
+        base=name, task="classify", train=tasks, rows=rows,  # each benchmark says its own
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
         epochs=epochs, batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
@@ -210,17 +216,58 @@ def finetune_suite(
         evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,
     )  # fmt: skip
-    folder = Path(out)
+    return _all(
+        template, opened=opened, out=Path(out), data=None if data is None else Path(data),
+        resume=resume, device=device, terminal=terminal,
+    )  # fmt: skip
+
+
+def go_on(
+    out: Path,
+    base: str | None = None,
+    *,
+    device: str = "auto",
+    terminal: TextIO | None = sys.stderr,
+) -> SuiteRun:
+    """Go on with the suite in a folder as its own record says; see `tune.go_on`."""
+    said = _read(out)
+    if "recipe" not in said:
+        raise ValueError(f"{out / FACTS}: does not say all of its options; give them again")
+    tuning = from_dict(Tuning, said["recipe"], f"{out / FACTS}: recipe")
+    if said.get("opened"):
+        raise ValueError(f"{out}: was given its model open; give it again, in Python")
+    tuning = tuning if base is None else replace(tuning, base=base)
+    data = None if said["data"] is None else Path(said["data"])
+    return _all(tuning, out=out, data=data, resume=True, device=device, terminal=terminal)
+
+
+def _all(
+    template: Tuning,
+    *,
+    opened: Opened | None = None,
+    out: Path,
+    data: Path | None,
+    resume: bool,
+    device: str,
+    terminal: TextIO | None,
+) -> SuiteRun:
+    """Run all benchmarks that are left, each as the template says but for what is its own."""
+    suite, folder = template.train, out
+    entries, notes = find(suite, data)
     places = _places(entries)
-    _check_place(folder, tasks, resume)
+    _check_place(folder, suite, resume)
+    if resume and (folder / FACTS).is_file():
+        check_same(folder, _read(folder).get("recipe", to_dict(template)), template)
     kept = _Kept(
-        suite=tasks, base=name, tune=word_of(template.tune), folder=folder, notes=tuple(notes)
+        folder=folder, notes=tuple(notes), recipe=template, opened=opened is not None, data=data
     )
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with checkpoints.claim(folder):
         sweep(folder)
         names = [entry.name for entry in entries]
         kept.ran |= {one.name: one for one in _earlier(folder) if one.name in names}
+        kept.write()
         for note in notes:
             _say(terminal, note)
         for n, (entry, place) in enumerate(zip(entries, places, strict=True), 1):
@@ -232,7 +279,9 @@ def finetune_suite(
             one.into(kept)
         made = kept.write(finished=True)
     if not any(one.dev for one in made.entries):
-        raise ValueError(f"{tasks}: no benchmark could be run; {made.entries[0].error}")
+        if is_new and not any((folder / place).exists() for place in places):
+            shutil.rmtree(folder)
+        raise ValueError(f"{suite}: no benchmark could be run; {made.entries[0].error}")
     return made
 
 

@@ -42,6 +42,7 @@ def _glue_hub(config: str, text: tuple[str, ...], *, dev: str = "", test: str = 
 GLUE = Suite(
     name="glue",
     within=("", "glue", "GLUE", "glue_data"),
+    note="GLUE's own average takes for MRPC, QQP and STS-B the mean of two metrics",
     benchmarks=(
         Benchmark(
             name="CoLA",

@@ -57,6 +57,16 @@ class Table:
         at = self.columns.index(name)
         return [fields[at] for _, fields in self.rows]
 
+    def named_by(self, option: str) -> str:
+        """Say how a column is named that was not found."""
+        all_of_them = ""
+        if _ending(self.path) in (".tsv", ".csv"):
+            all_of_them = ", or all of a file without a header by the option columns"
+        return (
+            f"in fine-tuning name it by the option {option}{all_of_them} "
+            f"(columns: {listed(self.columns)})"
+        )
+
     def check(self, name: str) -> None:
         """Check that there is exactly one column of this name.
 
@@ -101,11 +111,17 @@ def read(
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
-        raise ValueError(f"{path}: must be a file, not a folder")
+        what = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
+        raise ValueError(f"{path}: must be a file, not {what}")
     columns, rows = _read(path, _ending(path), tuple(header), tagged, errors)
     if not rows:
         raise ValueError(f"{path}: {_nothing(_ending(path), columns)}")
     return Table(path=path, columns=columns, rows=rows)
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether a file is named as plain text, which has no columns."""
+    return _ending(path) == ".txt"
 
 
 def header(path: Path, errors: EncodingErrors = "strict") -> tuple[str, ...]:

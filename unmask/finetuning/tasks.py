@@ -74,11 +74,18 @@ class Task:
 
 
 def split(
-    found: Sequence[Item], share: float = 0.1, seed: int = 0
+    found: Sequence[Item], share: float = 0.1, seed: int = 0, *, where: str, what: str = "rows"
 ) -> tuple[list[Item], list[Item]]:
     """Take a part of the items away to choose by, the same share of each label, at random.
 
     A label that occurs once stays where it is learned from.
+
+    Args:
+        found: the items.
+        share: of them, that is taken away.
+        seed: of what is drawn.
+        where: they stand, for messages.
+        what: they are, for messages.
 
     Raises:
         ValueError: there are too few items.
@@ -92,10 +99,10 @@ def split(
         n = max(round(share * len(group)), 1) if len(group) > 1 else 0
         taken |= {group[i] for i in rng.permutation(len(group))[:n]}
     if not taken or len(taken) == len(found):
-        raise ValueError(
-            f"{len(found)} rows are too few to set some aside to choose the best model by; "
-            "give a dev file"
-        )
+        n, why = len(found), "to set some aside to choose the best model by; name a dev file"
+        if len(groups) == n > 1:
+            raise ValueError(f"{where}: {n:,} labels in {n:,} {what}: too many labels {why}")
+        raise ValueError(f"{where}: {n:,} {what}: too few {why}")
     kept = [item for i, item in enumerate(found) if i not in taken]
     return kept, [item for i, item in enumerate(found) if i in taken]
 

@@ -18,7 +18,7 @@ from unmask.files import sweep, write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import in_words
 from unmask.finetuning.export import put
-from unmask.finetuning.job import Job, is_finished, of_cuts, prepare
+from unmask.finetuning.job import Job, check_same, is_finished, of_cuts, prepare, recorded
 from unmask.finetuning.methods import (
     Method,
     is_small,
@@ -164,6 +164,36 @@ def finetune(
     return run(tuning, opened=opened, out=folder, resume=resume, device=device, terminal=terminal)
 
 
+def go_on(
+    out: Path,
+    base: str | None = None,
+    *,
+    device: str = "auto",
+    terminal: TextIO | None = sys.stderr,
+) -> Tuned:
+    """Go on with the run in a folder as its own record says.
+
+    Args:
+        out: the run's folder.
+        base: the model it began with, which need not be said.
+        device: "auto", "cpu", "cuda", ...
+        terminal: where progress is shown. None: nowhere.
+
+    Raises:
+        FileNotFoundError: a file or model is not there any more.
+        ValueError: there is no run, or its data have changed.
+    """
+    if (out / TRIALS).is_file() and not (out / FACTS).is_file():
+        raise ValueError(f"{out}: its search has not ended; resume it with all of its options")
+    facts = recorded(out)
+    if facts.get("opened"):
+        raise ValueError(f"{out}: was given its model open; give it again, in Python")
+    tuning = from_dict(Tuning, facts["recipe"], f"{out / FACTS}: recipe")
+    if base is not None:
+        check_same(out, facts["recipe"], replace(tuning, base=base))
+    return run(tuning, out=out, resume=True, device=device, terminal=terminal)
+
+
 def _name(path: str | Path | None) -> str | None:
     return None if path is None else str(path)
 
@@ -196,10 +226,10 @@ def run(
             f"what {word_of(tuning.tune)} tunes is saved without the model below it: name that "
             "model's folder rather than give it open, or save the run with `save`"
         )
-    if tuning.search:
-        check_search(tuning)
     if out is not None:
         _check_place(out, resume)
+    if tuning.search and not (out is not None and (out / FACTS).is_file()):
+        check_search(tuning)  # a run that has begun has searched, and knows its rate and batch
     with parallel.join(device) as world, _place(out) as folder:
         if world.size > 1:
             raise ValueError(f"fine-tuning runs in one process, not in {world.size}")
@@ -210,6 +240,10 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
         with checkpoints.claim(folder):
             sweep(folder)
+            for note in job.notes:
+                job.say(note)
+            for warning in job.warnings:
+                job.warn(warning)
             if tuning.search:
                 job = searched(job, tuning, _attempt)
             return _finished(job) if is_finished(job) else _all(job)
@@ -257,8 +291,7 @@ def _attempt(job: Job) -> float | None:
 
 def _all(job: Job) -> Tuned:
     """Make all runs that are left, and write what came out."""
-    for note in job.notes:
-        job.say(note)
+    job.say(job.decided)
     scored: list[Scored] = []
     best: tuple[Scored, Model] | None = None
     for arm, seed in job.runs:
@@ -279,7 +312,7 @@ def _all(job: Job) -> Tuned:
     )
     if job.tuning.search:
         report["search"] = [plain_trial(one) for one in trials(job.folder)]
-    notes = [*job.notes, *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev")]
+    notes = [*job.notes, *job.warnings, *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev")]
     tuned = Tuned(
         opened=opened, task=asked.task, tuning=job.tuning, scored=tuple(scored), best=best[0],
         notes=tuple(notes), folder=job.folder if job.kept else None,

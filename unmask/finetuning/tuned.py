@@ -1,16 +1,17 @@
 """Tuned: a fine-tuned model, and how good it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from unmask.checkpoints.huggingface import Opened
+from unmask.config import to_dict
 from unmask.files import whole
 from unmask.finetuning.ask import Answer
-from unmask.finetuning.export import write_model
+from unmask.finetuning.export import write_model, write_record
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.predict import BATCH_TOKENS, predict
 from unmask.finetuning.results import Scored
@@ -21,9 +22,9 @@ from unmask.finetuning.tasks import Task
 class Tuned:
     """A fine-tuned model, and how good it is."""
 
-    opened: Opened
+    opened: Opened = field(repr=False)
     task: Task
-    tuning: Tuning
+    tuning: Tuning = field(repr=False)
     """As it was asked for, and what was decided where nothing was."""
     scored: tuple[Scored, ...]
     """Every run."""
@@ -40,6 +41,8 @@ class Tuned:
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
         """Write the model into a new folder, which transformers opens, whole or not at all.
 
+        Beside it stands what it was fine-tuned for, which `unmask.load` reads.
+
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.
         """
@@ -51,6 +54,7 @@ class Tuned:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as beside:
             write_model(beside, self.opened, self.task, self.summary())
+            write_record(beside, self.opened, {"task": to_dict(self.task)})
         return path
 
     def summary(self) -> list[str]:

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from unmask.adapters.prefix import decoder, room
 from unmask.batch import Batch, Visibility
 from unmask.generation.reading import at_rest, padded
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import longest
 from unmask.tokens.vocabulary import Special
 
 AT_ONCE = 8192
@@ -65,7 +65,8 @@ def generate(
     """Continue each prompt (a decoder) or answer it (an encoder-decoder); return the new tokens.
 
     A text ends before the model's end token, which is left out, with the last of `how.new_tokens`,
-    or where the positions end: n positions are read, so prompt and new tokens are at most n + 1.
+    or where the positions end: n positions are read, so prompt and new tokens are at most n + 1;
+    learned tokens before the prompt (`unmask.adapters.prefix`) have theirs, too.
     What a prompt becomes does not depend on the others, unless rounding, which differs with the
     shape of a batch, decides between two tokens; one that is given several times is drawn several
     times. An empty prompt is the start token. Ids beyond the vocabulary, which a table of round
@@ -109,14 +110,16 @@ class _Text:
 
 def _limits(model: Model, prompts: Sequence[Sequence[int]], most: int) -> list[int]:
     """Say how many tokens may follow each prompt: the last one need not be read."""
-    length = longest(model.stack)
+    length = room(model, decoder(model))
     if length is None:
         return [most] * len(prompts)
     encoder = isinstance(model.backbone, EncoderDecoder)
     read = [1 if encoder else len(prompt) for prompt in prompts]
     for i, n in enumerate(read, 1):
         if n > length:
-            raise ValueError(f"prompt {i} has {n} tokens, but the model only {length} positions")
+            raise ValueError(
+                f"prompt {i} has {n} tokens, but the model only {length} positions for it"
+            )
     return [min(most, length - n + 1) for n in read]
 
 

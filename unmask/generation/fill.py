@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from unmask.adapters.prefix import decoder, room
 from unmask.batch import Batch
 from unmask.generation.decode import Decoding, generate
 from unmask.generation.reading import at_rest, padded
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import longest
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import sentinels
 
@@ -22,6 +22,8 @@ BLANK = "[MASK]"
 """What marks a hidden place in a text, for every model; a tokenizer's own marks do too."""
 SPAN = 12
 """Tokens that an encoder-decoder says at most, times the number of blanks."""
+_NEAR = 16
+"""Tokens before one that say whether a space is between."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ def _masks(
     special, mask = tokenizer.special, tokenizer.frame.mask
     if mask is None or special.mask is None:
         raise ValueError("the tokenizer has no mask token, so this model fills no blanks")
-    inner = tokenizer.encode_batch([mask.join(pieces) for pieces in cut], special=True)
-    framed = [np.array([*special.before, *t.ids, *special.after], np.int64) for t in inner]
-    _check_lengths(framed, longest(model.stack))
+    inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
+    framed = [np.array([*special.before, *ids, *special.after], np.int64) for ids in inner]
+    _check_lengths(framed, room(model, decoder(model)))
     said: list[list[_Said]] = [[] for _ in cut]
     with at_rest(model):
         for rows in by_size([len(ids) for ids in framed], batch_tokens):
@@ -185,7 +187,8 @@ def _with(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"], token: 
     """
     if token in tokenizer.special.ids:
         return text + tokenizer.pieces([token])[0]
-    old, new = tokenizer.decode(before), tokenizer.decode([*before, token])
+    near = before[-_NEAR:]
+    old, new = tokenizer.decode(near), tokenizer.decode([*near, token])
     said = new[len(old) :] if new.startswith(old) else f" {tokenizer.decode([token])}"
     if said[:1].isspace():  # it begins a word
         parted = text[-1:].isalnum() and said.lstrip()[:1].isalnum()
@@ -208,11 +211,11 @@ def _spans(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> 
         "".join(f"{name}{piece}" for name, piece in zip(("", *names), pieces, strict=False))
         for pieces in cut
     ]
-    sources = tokenizer.encode_batch(hidden, special=True)
+    sources = tokenizer.ids_batch(hidden, special=True)
     most = [SPAN * (len(pieces) - 1) for pieces in cut]
     said = generate(
         model,
-        [[*source.ids.tolist(), *special.after] for source in sources],
+        [[*source.tolist(), *special.after] for source in sources],
         special,
         Decoding(new_tokens=max(most, default=1)),
     )

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
+from unmask.adapters.prefix import room
 from unmask.batch import Batch, Example, Visibility
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad
 from unmask.model.transformer import EncoderDecoder, Transformer
-from unmask.published.card import longest
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -65,10 +65,10 @@ def framed(
     room = None if most is None else most - around
     return [
         np.array(
-            [*special.before, *tokens.ids[:room].tolist(), *special.after] or [special.start],
+            [*special.before, *ids[:room].tolist(), *special.after] or [special.start],
             np.int64,
         )
-        for tokens in tokenizer.encode_batch(texts)
+        for ids in tokenizer.ids_batch(texts)
     ]
 
 
@@ -86,7 +86,7 @@ def groups(
     An encoder-decoder reads them as its source; its decoder has read the start token.
     """
     special = tokenizer.special
-    read = framed(tokenizer, texts, longest(reader(model).a))
+    read = framed(tokenizer, texts, room(model, reader(model)))
     for rows in by_size([len(ids) for ids in read], batch_tokens):
         lengths = [len(read[i]) for i in rows]
         batch = padded([read[i] for i in rows], special)

@@ -3,7 +3,8 @@
 Pretraining may have two heads (masked tokens and next sentence).
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol, cast, runtime_checkable
 
@@ -101,13 +102,19 @@ class Model(nn.Module):
         named = self.named_parameters()
         return {name: p.detach() for name, p in named if not name.startswith("adapters.")}
 
-    def initialize(self, seed: int = 0) -> "Model":
-        """Fill the model's own weights as the architecture says, from a generator of its own."""
+    def initialize(self, seed: int = 0, known: Collection[str] = ()) -> "Model":
+        """Fill the model's own weights as the architecture says, but for those that are known.
+
+        A module's numbers follow from the seed and its name alone, so they are the same whatever
+        else is drawn: a new head begins alike on a published backbone and on a random one.
+        """
+        there = {id(p) for name, p in self.named_parameters() if name in known}
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
             for name, module in self.named_modules():
-                if name.split(".", 1)[0] == "adapters":
+                own = [id(p) for p in module.parameters(recurse=False)]
+                if name.split(".", 1)[0] == "adapters" or (own and there.issuperset(own)):
                     continue
+                torch.manual_seed(_seed(seed, name))
                 self.stack.initialize(name, module, self.stack)
                 if isinstance(module, Drawn):
                     module.draw()
@@ -161,3 +168,9 @@ class Model(nn.Module):
             said |= prediction.scores
             terms |= prediction.terms
         return Prediction(said, terms)
+
+
+def _seed(seed: int, name: str) -> int:
+    """Return a seed of a module's own."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 
+from unmask.box import BOX
 from unmask.published import bert, gpt, t5
 from unmask.published.card import Published
 
@@ -32,7 +33,7 @@ def published(name: str) -> Published:
 
 def nearest(name: str) -> str:
     """Say which card may have been meant, and where all are listed, after a message."""
-    near = difflib.get_close_matches(name, [*MODELS, *ALIASES], 1)
+    near = difflib.get_close_matches(name, [*BOX, *MODELS, *ALIASES], 1)
     return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 
 

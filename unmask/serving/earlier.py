@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from unmask.checkpoints.folder import newest
 from unmask.config import from_dict, to_dict
 from unmask.serving.folders import read_facts
 from unmask.serving.record import FACTS
-from unmask.training.recipe import Recipe
+from unmask.training.recipe import Recipe, first_other_rate
+from unmask.training.schedule import count
 
 LOOSE = ("checkpoint_every", "keep")
 """What a resumed run may have otherwise: nothing that is learned or logged depends on it."""
@@ -78,8 +80,40 @@ def _read(folder: Path, facts: dict[str, object]) -> Earlier:
     )
 
 
+def _longer(was: Earlier, asked: Recipe) -> Recipe:
+    """Return the earlier recipe with more steps, and the schedule that is asked for.
+
+    The steps that were taken must have had the rates that they would have had, had the run been as
+    long from its beginning: it then becomes that run.
+
+    Raises:
+        ValueError: one had another; it is named, with what can be done.
+    """
+    old = was.recipe
+    checkpoint, _ = newest(was.folder, tidy=False)
+    taken = 0 if checkpoint is None else checkpoint.step
+    new = replace(old, steps=asked.steps, schedule=asked.schedule)
+    step = first_other_rate(old, new, taken)
+    if step is None:
+        return new
+    warmup = count(old.schedule.warmup, old.steps)
+    kept = replace(new, schedule=replace(new.schedule, warmup=warmup))
+    if first_other_rate(old, kept, taken) is None:
+        instead = f"--set schedule.warmup={warmup} keeps its warm-up"
+    else:
+        instead = f"once it has ended, a new run can begin with its weights: --from {was.folder}"
+    raise ValueError(
+        f"{was.folder}: this run has steps = {old.steps}, not {new.steps}: its schedule depends on "
+        f"that number, and step {step} of the {taken} that were taken had the rate "
+        f"{old.rate_at(step):.3g}, not {new.rate_at(step):.3g}; {instead}"
+    )
+
+
 def same(asked: Recipe, was: Earlier, *, steps: bool) -> Recipe:
     """Return the recipe of the earlier run, with what of the asked one may differ.
+
+    There may be more steps, if the schedule's rates for those taken do not depend on it. The run
+    then becomes that longer one; but if it had ended, its log has a line for its last step.
 
     Args:
         asked: where it names no data, those of the earlier run are meant.
@@ -97,6 +131,8 @@ def same(asked: Recipe, was: Earlier, *, steps: bool) -> Recipe:
         asked = replace(asked, steps=old.steps)
     elif not was.measured:
         old = replace(old, steps=asked.steps)
+    elif asked.steps > old.steps:
+        old = _longer(was, asked)
     mine, theirs = to_dict(asked), to_dict(old)
     for key, value in theirs.items():
         if mine[key] != value and key not in LOOSE:

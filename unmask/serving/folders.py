@@ -11,8 +11,9 @@ import torch
 
 from unmask.adapters.folder import folded
 from unmask.box import BOX
-from unmask.checkpoints.huggingface import HUB, Opened, config_of, write_folder
+from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.files import whole, write_whole
+from unmask.finetuning.export import write_record
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS
 from unmask.serving.record import FACTS
@@ -37,7 +38,8 @@ def save_model(
 ) -> Path:
     """Write a model into a new folder.
 
-    Both formats open in transformers; "unmask" also says in unmask.json what made it, and `more`.
+    Both formats open in transformers, but for heads that it lacks. In unmask.json stands `more`,
+    such as the task; without any, only "unmask" has that file, which says what made the model.
 
     Raises:
         ValueError: there is no such format, or the folder is a file or holds something already.
@@ -51,26 +53,15 @@ def save_model(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with whole(folder) as beside:
         write_model(beside, opened, {})
-        if format == "unmask":
-            facts = {"format": 1, "kind": "model", "card": opened.card.name, "versions": versions()}
-            text = json.dumps(facts | dict(more or {}), indent=2, ensure_ascii=False) + "\n"
-            (beside / FACTS).write_text(text, encoding="utf-8")
+        if format == "unmask" or more:
+            write_record(beside, opened, more or {})
     return folder
 
 
 def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> None:
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
-    regression = len(opened.labels) == 1
-    problem = "regression" if regression else "single_label_classification"
     with folded(opened.model):
-        write_folder(
-            folder,
-            opened.model,
-            opened.card,
-            opened.tokenizer,
-            opened.labels,
-            problem=problem if opened.labels else None,
-        )
+        write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
     (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
 
 
@@ -78,9 +69,10 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     """Write what a stranger must know before using these weights."""
     card, model = opened.card, opened.model
     kind = config_of(model, card)["architectures"][0]
+    note = opens_where(card, model.specs)
     lines = [
         "---",
-        "library_name: transformers",
+        f"library_name: {'transformers' if note is None else 'unmask'}",
         "tags: [unmask]",
         f"pipeline_tag: {_task(model.specs, model.stack.causal)}",
         "---",
@@ -94,6 +86,8 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     lines += [f"- {name}: {value}" for name, value in figures.items()]
     if opened.labels:
         lines.append(f"- labels: {', '.join(opened.labels)}")
+    if note is not None:
+        lines.append(f"- {note}")
     lines += [
         "",
         "```python",

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.adapters.folder import is_adapter, open_any
+from unmask.adapters.prefix import reader, room
 from unmask.box import BOX
 from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
 from unmask.config import from_dict, to_dict
@@ -112,8 +113,8 @@ class Pipeline:
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         special = self.tokenizer.special
         after = special.after if isinstance(self.model.backbone, EncoderDecoder) else ()
-        read = self.tokenizer.encode_batch(prompts, special=True)
-        ids = [[*special.before, *tokens.ids.tolist(), *after] for tokens in read]
+        read = self.tokenizer.ids_batch(prompts, special=True)
+        ids = [[*special.before, *one.tolist(), *after] for one in read]
         new = generate(self.model, ids, special, how)
         texts = [self._continued(old, said) for old, said in zip(ids, new, strict=True)]
         return texts[0] if isinstance(prompt, str) else texts
@@ -187,7 +188,9 @@ class Pipeline:
     def rows(self, path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> list[Any]:
         """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
 
-        The columns are those of the training file; where it has them not, customary ones.
+        The columns are those of the training file; where it has them not, customary ones. A line
+        of .txt is what a line of standard input is to the program: a text, the words of a sentence
+        with spaces between, or several texts with tabs between.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -195,6 +198,8 @@ class Pipeline:
         """
         task = self._task()
         files = TASK_KINDS[task.does].files
+        if tables.is_plain(Path(path)):
+            return _lines(task, tables.read(path, errors=encoding_errors))
         table = tables.read(path, tagged=files.tagged, errors=encoding_errors)
         items = files.items(
             table,
@@ -245,9 +250,9 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
-        longest = longest_text(self.card)
+        longest = room(self.model, reader(self.model))
         if length is None:
-            length = min(self.card.length, longest or self.card.length)
+            length = self.card.length if longest is None else min(self.card.length, longest)
         elif longest is not None and length > longest:
             raise ValueError(
                 f"length must be at most the model's {longest} positions, got {length}"
@@ -266,17 +271,17 @@ class Pipeline:
     ) -> Path:
         """Write the model into a new folder, whole or not at all.
 
-        Both formats open in transformers, and here. "unmask" also keeps what transformers has no
-        place for: the objective and length of pretraining, and what it was fine-tuned for, without
-        which an encoder-decoder that labels in words does not know its labels.
+        Both formats open here, and in transformers but for heads that it lacks. Both keep beside
+        the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the objective
+        and length of pretraining, too.
 
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.
         """
-        facts = {
-            "recipe": {"objective": to_dict(self.card.objective), "length": self.card.length},
-            "task": None if self.task is None else to_dict(self.task),
-        }
+        facts: dict[str, Any] = {} if self.task is None else {"task": to_dict(self.task)}
+        if format == "unmask":
+            asked = {"objective": to_dict(self.card.objective), "length": self.card.length}
+            facts["recipe"] = asked
         return save_model(self.opened, Path(folder), format, facts)
 
     def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
@@ -290,6 +295,18 @@ class Pipeline:
             raise ValueError(f"dtype must be one of {list(types)}, got {dtype!r}")
         self.model.to(pick_device(device), types[dtype])
         return self
+
+
+def _lines(task: Task, table: tables.Table) -> list[Any]:
+    """Read what `predict` takes from each line, and check it while its place is known."""
+    files, found = TASK_KINDS[task.does].files, list[Any]()
+    for i, (line,) in enumerate(fields for _, fields in table.rows):
+        try:
+            text = files.line(task, str(line))
+        except ValueError as error:
+            raise ValueError(f"{table.where(i)}: {error}") from None
+        found.append(files.plain(files.given(task, text, table.where(i))))
+    return found
 
 
 def load(name: str | Path, *, seed: int = 0) -> Pipeline:

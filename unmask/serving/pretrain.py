@@ -139,7 +139,9 @@ def pretrain(
             out.
         data: text files, folders, globs, `hf:owner/name`, or one folder that `prepare` made.
         out: the run's folder; it must be new, unless `resume`.
-        steps: of the optimizer.
+        steps: of the optimizer. A run that is resumed may have more than before, if its schedule's
+            rates for the steps that were taken do not depend on their number (Constant; WSD before
+            its decay).
         tokens: instead of steps, how many to read, padding included.
         minutes: instead of steps, how long to train; measured on this machine and fixed before the
             first step.
@@ -195,6 +197,8 @@ def pretrain(
         counted = steps is not None or tokens is not None
         recipe = same(recipe, was, steps=counted or (minutes is None and was.minutes is None))
         minutes = None if counted or was.measured else minutes or was.minutes
+        if counted:
+            was = replace(was, minutes=None)
         threads = threads or was.threads
     plan = Plan(
         out=out,
@@ -571,6 +575,9 @@ def _first_or_last(job: _Job) -> Checkpoint | None:
         plan.say(line)
     if checkpoint is not None:
         loop.restore(run, checkpoint)
+        assert plan.earlier is not None
+        if first and run.recipe.steps != plan.earlier.recipe.steps:
+            job.write_facts()  # it is the longer run from here on
         plan.say(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
         return checkpoint
     if plan.minutes is not None:

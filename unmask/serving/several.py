@@ -73,11 +73,11 @@ class Several:
         else:
             _check_same(folder, model, self._shared.model)
         shared = self._shared.model
-        if adapter is not None:
-            own = attach(shared, cast(AdapterSpec, adapter.spec), name)
+        model.backbone, model.adapters = shared.backbone, shared.adapters
+        if adapter is not None:  # to this part's heads: what they read, prompts must know
+            own = attach(model, cast(AdapterSpec, adapter.spec), name)
             own.load_state_dict(adapter.state_dict())
             own.eval()
-        model.backbone, model.adapters = shared.backbone, shared.adapters
         task = read_task(folder) or task_of(opened)
         return _Part(model=model, task=task, asked=ask(task, opened.card, opened.tokenizer))
 

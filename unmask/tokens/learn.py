@@ -74,9 +74,7 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         assert_never(kind)
     reached, size = learned.get_vocab_size(), kind.size
     if reached < size:
-        _log.warning(
-            "the text has only enough for a vocabulary of %d, %d were asked for", reached, size
-        )
+        _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
     return pipeline.finish(learned, frame)
 
 

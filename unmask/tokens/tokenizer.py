@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import tokenizers
+from jaxtyping import Int
 
 from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
 from unmask.config import to_dict
@@ -106,8 +107,19 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts at once, on all cores."""
-        encodings = self._encodings(texts, special=special)
+        encodings = self._ready(texts, special=special).encode_batch(
+            list(texts), add_special_tokens=False
+        )
         return [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
+
+    def ids_batch(
+        self, texts: Sequence[str], *, special: bool = False
+    ) -> list[Int[np.ndarray, "_"]]:
+        """Return the ids of `encode_batch` alone, which takes less time than the marks."""
+        encodings = self._ready(texts, special=special).encode_batch_fast(
+            list(texts), add_special_tokens=False
+        )
+        return [self._ids(encoding, special) for encoding in encodings]
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
@@ -128,7 +140,7 @@ class Tokenizer:
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
-        return self._encodings([text], special=False)[0].offsets
+        return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets
 
     def save(self, folder: Path, *, length: int | None = None) -> None:
         """Write tokenizer.json and tokenizer_config.json; transformers.AutoTokenizer opens them.
@@ -160,24 +172,28 @@ class Tokenizer:
         """
         return cls(*read(Path(folder)))
 
-    def _encodings(self, texts: Sequence[str], *, special: bool) -> list[tokenizers.Encoding]:
+    def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
+        """Check texts and return what encodes them."""
         for text in texts:
             pipeline.check_unicode(text)
-        backend = self._plain
-        if special:
-            if self._typed is None:
-                self._typed = copy.deepcopy(self._backend)
-                self._typed.encode_special_tokens = False
-            backend = self._typed
-        return backend.encode_batch(list(texts), add_special_tokens=False)
+        if not special:
+            return self._plain
+        if self._typed is None:
+            self._typed = copy.deepcopy(self._backend)
+            self._typed.encode_special_tokens = False
+        return self._typed
 
-    def _tokens(self, text: str, encoding: tokenizers.Encoding, special: bool) -> Tokens:
+    def _ids(self, encoding: tokenizers.Encoding, special: bool) -> Int[np.ndarray, "_"]:
         ids = np.array(encoding.ids, np.int64)
         if not special and self._forbidden[ids].any():
             name = self._backend.id_to_token(int(ids[self._forbidden[ids]][0]))
             raise ValueError(
                 f"the text holds {name!r}, which this tokenizer can write only as the special token"
             )
+        return ids
+
+    def _tokens(self, text: str, encoding: tokenizers.Encoding, special: bool) -> Tokens:
+        ids = self._ids(encoding, special)
         if not len(ids):
             return Tokens(ids, np.zeros(0, np.uint8))
         if self._begins_word is None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
+from unmask.checkpoints.tensors import digest_of
 from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Prediction, Term
 from unmask.hiding.loader import Cursor, Loader
@@ -29,6 +30,9 @@ from unmask.training.optimize import Optimizer, Weights
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
 from unmask.training.schedule import DROPPED, steps_for
+
+_FROZEN = "frozen"
+"""In a checkpoint's progress: the digest of the weights that are not trained, if there are any."""
 
 Micro = Sequence[Batch]
 """What goes through the model in one step, some texts at a time."""
@@ -373,10 +377,19 @@ def measure(
 
 
 def model_tensors(run: Run) -> dict[str, Tensor]:
-    """Return the float32 weights by name, shared ones once, and the model's persistent buffers."""
+    """Return the float32 weights that are trained, by name, and the model's persistent buffers.
+
+    Shared ones once.
+    """
     state = run.model.state_dict()
     buffers = {name: state[name] for name, _ in run.model.named_buffers() if name in state}
-    return {**run.weights.masters, **buffers}
+    return {name: run.weights.masters[name] for name in run.weights.trained} | buffers
+
+
+def _frozen(run: Run) -> dict[str, Tensor]:
+    """Return the float32 weights that are not trained; a checkpoint has but their digest."""
+    trained = set(run.weights.trained)
+    return {name: x for name, x in run.weights.masters.items() if name not in trained}
 
 
 def save(run: Run, folder: Path) -> Path | None:
@@ -394,9 +407,16 @@ def save(run: Run, folder: Path) -> Path | None:
         )
     if run.world.rank:
         return None
-    progress = to_dict(run.progress) | _fixed(run.recipe) | {"versions": versions()}
     tensors = {"model": model_tensors(run), "optimizer": run.optimizer.tensors()}
-    return checkpoints.save(folder, run.progress.step, tensors, progress, keep=run.recipe.keep)
+    said = progress_of(run)
+    return checkpoints.save(folder, run.progress.step, tensors, said, keep=run.recipe.keep)
+
+
+def progress_of(run: Run) -> dict[str, Any]:
+    """Say how far a run is, and what a checkpoint of it depends on."""
+    frozen = _frozen(run)
+    kept = {_FROZEN: digest_of(frozen)} if frozen else {}
+    return to_dict(run.progress) | _fixed(run.recipe) | kept | {"versions": versions()}
 
 
 def newest(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
@@ -417,8 +437,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
 
     Raises:
         ValueError: the checkpoint is not of this recipe: other weights, optimizer, seed or
-            precision.
+            precision; or what is not trained has changed.
     """
+    check_frozen(checkpoint, _frozen(run))
     said = dict(checkpoint.progress)
     for name, value in _fixed(run.recipe).items():
         if said[name] != value:
@@ -431,6 +452,21 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from None
     run.progress = from_dict(Progress, fields)
+
+
+def check_frozen(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
+    """Check that the weights that are not trained are those that a checkpoint was made with.
+
+    Raises:
+        ValueError: they are not.
+    """
+    was, now = checkpoint.progress.get(_FROZEN), digest_of(weights) if weights else None
+    if was != now:
+        raise ValueError(
+            f"{checkpoint.path}: the weights that are not trained have changed since this run "
+            f"began (SHA-256 {was or 'none'}, now {now or 'none'}): it can go on only with the "
+            "model that it began with"
+        )
 
 
 def _fixed(recipe: Recipe) -> dict[str, Any]:

@@ -122,6 +122,11 @@ def pick_device(name: str = "auto", local: int = 0) -> torch.device:
         return torch.device("cpu")
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"device {name!r} cannot be used here: it is none of auto, cpu, cuda, cuda:1, mps, ..."
+        ) from None
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

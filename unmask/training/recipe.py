@@ -183,6 +183,11 @@ class Recipe:
         return self.rate * self.schedule.rate(step, self.steps)
 
 
+def first_other_rate(recipe: Recipe, other: Recipe, steps: int) -> int | None:
+    """Return the first of some steps that two recipes take at different rates; None: none."""
+    return next((s for s in range(1, steps + 1) if recipe.rate_at(s) != other.rate_at(s)), None)
+
+
 _POSITIVE = (
     "vocab_size", "length", "batch_tokens", "micro_tokens", "steps", "max_skipped", "log_every",
     "evaluate_every", "checkpoint_every", "keep",

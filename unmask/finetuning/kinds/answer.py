@@ -72,7 +72,7 @@ class QuestionRows:
         refuse_choices(choices, "answer")
         reading.check(table, texts, label, (2,), "answer")
         found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, _ANSWERS, "answers", but=found)
+        label = label or reading.find_one(table, _ANSWERS, "answers", but=found, option="label")
         return Columns(texts=found, label=label)
 
     def texts(self, table: Table, columns: Columns) -> Columns:
@@ -152,7 +152,6 @@ class AnswerFromText:
     in_parts: bool = True
     options: type = AnswerOptions
     one_label: bool = False
-    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Answers are not labels; but some question must have one."""

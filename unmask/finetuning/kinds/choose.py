@@ -21,6 +21,7 @@ from unmask.finetuning.choices import (
 from unmask.finetuning.kinds.classify import label_heads
 from unmask.finetuning.kinds.files import Files, as_record
 from unmask.finetuning.kinds.kind import one_stack
+from unmask.finetuning.kinds.pooled import Pool, head_of_labels
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import Choice
@@ -35,12 +36,14 @@ CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
 _FEWEST = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChooseOptions:
-    """How the answers of a file are read."""
+    """How the answers of a file are read, and what an option is scored by."""
 
     numbering: Numbering | None = None
     """What an answer says: "from 0", "from 1", "letters", "texts" or "names". None: what fits."""
+    pool: Pool | None = None
+    """See `PoolOptions`."""
 
 
 @dataclass(frozen=True)
@@ -122,13 +125,16 @@ class ChoiceRows:
 
 @dataclass(frozen=True)
 class Choose:
-    """One of some options; an answer is its number, from 0."""
+    """One of some options; an answer is its number, from 0.
+
+    Rows may have unequal numbers of options. Of options with equal scores the first is answered
+    (`by_choice.choice_truth`): two that are the same text always tie, as in a few rows of ARC.
+    """
 
     files: Files = ChoiceRows()
     in_parts: bool = False
     options: type = ChooseOptions
     one_label: bool = False
-    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Each item has its own options."""
@@ -162,12 +168,12 @@ class Choose:
         It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a head
         with one label, which says the same scores there.
         """
+        pool = from_dict(ChooseOptions, dict(task.options), "options").pool
         if in_words(card):
-            return label_heads(task, card)
-        if card.labels is None:
-            raise ValueError(f"{card.name} has no head for labels")
+            return label_heads(task, card, pool)
+        head = head_of_labels(card, pool)
         name = CHOICE if (CHOICE,) in card.fields.classes else LABEL
-        return {name: replace(card.labels, term=name, n_labels=1, loss=Choice())}
+        return {name: replace(head, term=name, n_labels=1, loss=Choice())}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head on each option, or in words."""

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, in_words
 from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.in_words import InWords, spell
 from unmask.finetuning.kinds.files import Files, TextRows, find_pair, find_text
-from unmask.finetuning.kinds.kind import NoOptions, language_spec, one_stack
+from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.kinds.pooled import Pool, PoolOptions, head_of_labels, refuse_pool
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
@@ -25,9 +27,8 @@ class Classify:
 
     files: Files
     in_parts: bool = False
-    options: type = NoOptions
+    options: type = PoolOptions
     one_label: bool = True
-    problem: str | None = "single_label_classification"
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
@@ -62,7 +63,7 @@ class Classify:
 
     def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
         """The card's head of labels, or the one that says words."""
-        return label_heads(task, card)
+        return label_heads(task, card, from_dict(PoolOptions, task.options, "options").pool)
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head, or in words."""
@@ -75,17 +76,16 @@ def most_frequent(labels: Sequence[str], truths: Any) -> str:
     return max(labels, key=lambda label: (counts[label], -labels.index(label)))
 
 
-def label_heads(task: Task, card: Published) -> dict[str, HeadSpec]:
+def label_heads(task: Task, card: Published, pool: Pool | None) -> dict[str, HeadSpec]:
     """Return the head that labels a whole text: the card's, or the one that says words.
 
     Raises:
-        ValueError: the card has neither.
+        ValueError: the card has neither, or cannot read what shall stand for a text.
     """
     if in_words(card):
+        refuse_pool(card, pool)
         return {LANGUAGE: replace(language_spec(card), term=LABEL)}
-    if card.labels is None:
-        raise ValueError(f"{card.name} has no head for labels")
-    return {LABEL: replace(card.labels, n_labels=max(len(task.labels), 1))}
+    return {LABEL: replace(head_of_labels(card, pool), n_labels=max(len(task.labels), 1))}
 
 
 def ask_for_label(task: Task, card: Published, tokenizer: Tokenizer) -> Ask:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from unmask.config import from_dict
 from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, in_words
-from unmask.finetuning.by_cloze import BLANK, ByCloze, Pattern
+from unmask.finetuning.by_cloze import ByCloze
 from unmask.finetuning.kinds.classify import CLASSIFY
 from unmask.finetuning.kinds.files import Files, TextRows, find_text_or_pair
 from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.patterns import BLANK, Pattern
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
@@ -28,8 +29,8 @@ class ClozeOptions:
     """What is read: "{text} It was [MASK].", a text by the name of its column or its number, from
     0. None: a customary one."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The word that says a label, one token of the vocabulary: {"pos": "great"}. A label that has
-    none is its own word."""
+    """The word that says a label: {"pos": "great"}. A label that has none is its own word. One that
+    is several tokens of the vocabulary is slower to ask for; see `ByCloze`."""
 
 
 FILES = TextRows(kind="cloze", counts=(1, 2), find=find_text_or_pair)
@@ -43,7 +44,6 @@ class Cloze:
     in_parts: bool = False
     options: type = ClozeOptions
     one_label: bool = True
-    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""

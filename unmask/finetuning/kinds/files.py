@@ -8,7 +8,7 @@ from unmask.finetuning import reading
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import listed, named
+from unmask.text.records import named
 
 
 @runtime_checkable
@@ -138,7 +138,9 @@ class TextRows:
         counts = range(len(table.columns) + 1) if self.counts is None else self.counts
         reading.check(table, texts, label, counts, self.kind)
         found = tuple(texts) or self.find(table)
-        label = label or reading.find_one(table, self.customary, self.what, but=found)
+        label = label or reading.find_one(
+            table, self.customary, self.what, but=found, option="label"
+        )
         return Columns(texts=found, label=label)
 
     def texts(self, table: Table, columns: Columns) -> Columns:
@@ -202,8 +204,8 @@ def find_pair(table: Table) -> tuple[str, ...]:
     if two is None:
         raise ValueError(
             f"{table.path}: which two columns hold the texts? "
-            f"None are called {' and '.join(reading.TWO_TEXTS[0])} or the like; name them "
-            f"(columns: {listed(table.columns)})"
+            f"None are called {' and '.join(reading.TWO_TEXTS[0])} or the like; "
+            f"{table.named_by('text, given twice')}"
         )
     return two
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from unmask.config import from_dict
 from unmask.finetuning import reading
-from unmask.finetuning.ask import LANGUAGE, Around, Ask, encode, in_words
+from unmask.finetuning.ask import LANGUAGE, Around, Ask, in_words
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec, one_stack
@@ -114,7 +114,6 @@ class Generate:
     in_parts: bool = False
     options: type = GenerateOptions
     one_label: bool = False
-    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Anything can be written."""
@@ -200,7 +199,7 @@ class Generate:
             longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
             scored=options.scored,
         )
-        (prefix,) = encode(tokenizer, [options.prefix])
+        (prefix,) = tokenizer.ids_batch([options.prefix])
         if asked.room < len(prefix) + 1:
             least = task.length - asked.room + len(prefix) + 1
             raise ValueError(
@@ -216,7 +215,7 @@ def _between(
     """Return what a decoder reads between source and target."""
     if options.between is None:
         return Around.of(tokenizer.special, one_stack(card.architecture), task.length).between
-    (ids,) = encode(tokenizer, [options.between])
+    (ids,) = tokenizer.ids_batch([options.between])
     return tuple(ids.tolist())
 
 

@@ -45,11 +45,6 @@ class TaskKind(Protocol):
         """Whether an answer is one of some labels, so that confusions can be counted."""
         ...
 
-    @property
-    def problem(self) -> str | None:
-        """What transformers calls it in a configuration: its `problem_type`."""
-        ...
-
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that can be answered; none where answers are not labels.
 

@@ -4,18 +4,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool
 
-from unmask.checkpoints.huggingface import SEVERAL_LABELS
 from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, Around, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
 from unmask.finetuning.kinds.kind import one_stack
+from unmask.finetuning.kinds.pooled import Pool, head_of_labels
 from unmask.finetuning.measures.label_sets import of_label_sets
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
@@ -34,12 +35,14 @@ SETS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelOptions:
-    """How labels are read, and when one is said."""
+    """How labels are read, when one is said, and by what."""
 
     separator: str = ","
     """Between the labels in a field of text; lists need none."""
     threshold: float = 0.5
     """The probability from which a label is said."""
+    pool: Pool | None = None
+    """See `PoolOptions`."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -50,10 +53,10 @@ class MultilabelOptions:
 
 
 def labels_of(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
-    """Read the labels of a text, each once, by the alphabet.
+    """Read the labels of a text, by the alphabet.
 
     Raises:
-        ValueError: one is none, with file and line.
+        ValueError: one is none, or stands there twice, with file and line.
     """
     if value is None:
         return ()
@@ -66,7 +69,13 @@ def labels_of(value: object, column: str, where: str, separator: str) -> tuple[s
     for part in parts:
         if part is None or (isinstance(part, str) and not part.strip()):
             raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
-    return tuple(sorted({reading.label(part, column, where) for part in parts}))
+    found = sorted(reading.label(part, column, where) for part in parts)
+    if twice := [a for a, b in pairwise(found) if a == b]:
+        raise ValueError(
+            f"{where}: {twice[0]!r} stands twice in column {column!r}: {named(value)}; a row names "
+            "the labels that hold, and has no 0 or 1 for each"
+        )
+    return tuple(found)
 
 
 def _label_sets(
@@ -95,7 +104,6 @@ class Multilabel:
     in_parts: bool = False
     options: type = MultilabelOptions
     one_label: bool = False
-    problem: str | None = SEVERAL_LABELS
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
@@ -135,9 +143,8 @@ class Multilabel:
                 f"{card.name} says its answers in words, and several at once are a text: fine-tune "
                 "it with the task `generate`, or take an encoder or a decoder"
             )
-        if card.labels is None:
-            raise ValueError(f"{card.name} has no head for labels")
-        return {LABEL: replace(card.labels, n_labels=len(task.labels), loss=AnyOf())}
+        head = head_of_labels(card, _options(task.options).pool)
+        return {LABEL: replace(head, n_labels=len(task.labels), loss=AnyOf())}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head."""

@@ -6,12 +6,13 @@ from typing import cast
 
 import numpy as np
 
+from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.in_words import rounded
 from unmask.finetuning.kinds.classify import ask_for_label, label_heads
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text_or_pair
-from unmask.finetuning.kinds.kind import NoOptions
+from unmask.finetuning.kinds.pooled import PoolOptions
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
@@ -33,9 +34,8 @@ class Regress:
 
     files: Files = FILES
     in_parts: bool = False
-    options: type = NoOptions
+    options: type = PoolOptions
     one_label: bool = False
-    problem: str | None = "regression"
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""
@@ -68,7 +68,7 @@ class Regress:
 
     def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
         """The card's head of labels with one score, or the one that says words."""
-        return label_heads(task, card)
+        return label_heads(task, card, from_dict(PoolOptions, task.options, "options").pool)
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head, or in words."""

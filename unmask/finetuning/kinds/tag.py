@@ -64,7 +64,7 @@ class SentenceRows:
         if label is None and table.columns[0] == WORDS and len(table.columns) > 1:
             known = [name for name in table.columns if name.lower() in reading.TAGS]
             label = known[0] if known else table.columns[-1]
-        label = label or reading.find_one(table, reading.TAGS, "tags", but=found)
+        label = label or reading.find_one(table, reading.TAGS, "tags", but=found, option="label")
         return Columns(texts=found, label=label)
 
     def texts(self, table: Table, columns: Columns) -> Columns:
@@ -115,7 +115,6 @@ class Tag:
     in_parts: bool = True
     options: type = TagOptions
     one_label: bool = False
-    problem: str | None = None
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the tags that occur."""

@@ -1,0 +1,206 @@
+"""What stands for a text: its first token, its last or their mean, in every kind with a head."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+
+import unmask
+from unmask.checkpoints.huggingface import Opened, open_folder
+from unmask.config import from_dict
+from unmask.finetuning import single as tuning_module
+from unmask.finetuning.begin import begin
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.predict import predict
+from unmask.finetuning.tasks import Columns, Item, Kind, Task
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
+from unmask.heads.labels import Labels, LabelsHead
+from unmask.hiding.collate import pad
+
+KINDS: tuple[Kind, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
+FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
+TEXTS = ["the good cat", "a bad moon and a very red house", "sun"]
+
+
+def task_of(does: Kind = "classify", pool: str | None = None, **more) -> Task:
+    labels = () if does in ("regress", "choose") else ("no", "yes")
+    columns = Columns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
+    chosen = options(does, {} if pool is None else {"pool": pool})
+    return Task(does=does, columns=columns, labels=labels, length=24, options=chosen, **more)
+
+
+def head_of(does: Kind, family: str, pool: str | None) -> Labels:
+    (head,) = heads_for(task_of(does, pool), toy.card(family)).values()
+    assert isinstance(head, Labels)
+    return head
+
+
+def opened(task: Task, family: str) -> Opened:
+    """Make a random model, its weights large enough that texts differ."""
+    card = toy.card(family)
+    card = replace(card, heads=heads_for(task, card))
+    model = card.build().eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.3)
+    return Opened(
+        card=card, model=model, tokenizer=toy.tokenizer(family), labels=task.labels, missing=(),
+        extra=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize(("family", "own"), [("bert", "first"), ("gpt2", "last")])
+def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: str, own) -> None:
+    customary = head_of(does, family, None)
+    assert customary.pool == own
+    assert head_of(does, family, own) == customary
+    for pool in {"last", "mean"} - {own}:
+        assert head_of(does, family, pool) == replace(customary, pool=pool, dense=False)
+
+
+@pytest.mark.parametrize("does", KINDS)
+def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
+    with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'max'"):
+        from_dict(TASK_KINDS[does].options, {"pool": "max"}, "options")
+    with pytest.raises(ValueError, match=r"options\.pool must be 'last' or 'mean' for gpt2-mini"):
+        head_of(does, "gpt2", "first")
+    message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
+    with pytest.raises(ValueError, match=message):
+        heads_for(task_of(does, "mean"), toy.card("t5"))
+    if does != "multilabel":
+        assert heads_for(task_of(does), toy.card("t5"))
+
+
+@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str) -> None:
+    task = task_of(does, "mean")
+    model = opened(task, family)
+    asked = ask(task, model.card, model.tokenizer)
+    options = ("red", "a green sun") if does == "choose" else ()
+    items = [
+        Item(texts=(text, "dog") if does == "pairs" else (text,), options=options) for text in TEXTS
+    ]
+    examples = [q.example for q in asked.questions(items)]
+    (head,) = model.model.heads.values()
+    assert isinstance(head, LabelsHead)
+    with torch.no_grad():
+        said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
+        for row, example in zip(said, examples, strict=True):
+            hidden = model.model.hidden(pad([example], asked.special))[0]
+            assert torch.allclose(row, head.out(hidden.mean(0)), atol=1e-4)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(48, 1)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(16, 2)),
+    }
+
+
+def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
+    given = {"task": "classify", "device": "cpu", "options": {"pool": "mean"}}
+    return finetune(base, **(given | files | FAST | more))
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_run_is_saved_and_opened_with_what_it_reads(family: str, files, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    base = toy.pretrained(family, tmp_path / "base")
+    tuned = quick(base, files, out=tmp_path / "out", baseline=True)
+    said = tuned.predict(TEXTS)
+    again = unmask.load(tmp_path / "out")
+    assert again.predict(TEXTS) == said
+    assert predict(again.opened, TEXTS) == said  # by what the head says of itself
+    again.save(tmp_path / "copy")
+    assert unmask.load(tmp_path / "copy").predict(TEXTS) == said
+    assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "its head is Labels(pool='mean'), which transformers does not have" in readme
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert "ForSequenceClassification" not in config["architectures"][0]
+    theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
+    asked = ask(tuned.task, tuned.opened.card, tuned.opened.tokenizer)
+    (question,) = asked.questions([Item(texts=("the red cat",))])
+    batch = pad([question.example], asked.special)
+    with torch.no_grad():
+        hidden = theirs(batch.inputs).last_hidden_state
+    assert torch.allclose(hidden, again.model.hidden(batch), atol=1e-4)
+
+
+def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    quick(base, files, out=tmp_path / "out", options={"pool": "first"})
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_path: Path) -> None:
+    base = toy.pretrained(family, tmp_path / "base")
+    runs = {"own": (None, "lora"), "mean": ("mean", "lora"), "asked": ("mean", "prompt:length=3")}
+    for name, (pool, tune) in runs.items():
+        quick(base, files, options={"pool": pool}, tune=tune, out=tmp_path / name)
+    config = json.loads((tmp_path / "mean" / "adapter_config.json").read_text())
+    assert config["unmask"]["heads"]["label"]["pool"] == "mean"
+    assert "no class of transformers has" in (tmp_path / "mean" / "README.md").read_text()
+    several = unmask.Several({name: tmp_path / name for name in runs})
+    names = [list(runs)[i % 3] for i in range(9)]
+    texts = [text for text, _ in toy.texts(9, 5, 1, 20)]
+    for text, name, answer in zip(texts, names, several.predict(texts, names), strict=True):
+        (alone,) = unmask.load(tmp_path / name).predict([text])
+        assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-4)
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    whole = quick(base, files, out=tmp_path / "whole", epochs=2.0)
+    save = tuning_module._save
+
+    def save_and_die(*args, **more):
+        save(*args, **more)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning_module, "_save", save_and_die)
+        with pytest.raises(Killed):
+            quick(base, files, out=tmp_path / "out", epochs=2.0)
+    again = quick(base, files, out=tmp_path / "out", epochs=2.0, resume=True)
+    assert again.scored == whole.scored
+    for name, tensor in whole.opened.model.weights().items():
+        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    done = quick(base, files, out=tmp_path / "out", epochs=2.0, resume=True)
+    assert done.predict(TEXTS) == again.predict(TEXTS)
+
+
+@pytest.mark.parametrize("does", ["classify", "regress"])
+def test_a_head_is_kept_only_where_it_reads_the_same(does: Kind, files, tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    if does == "regress":
+        rng = np.random.default_rng(0)
+        rows = [(text, f"{rng.normal():.3f}") for text, _ in toy.texts(48, 1)]
+        files = {"train": toy.write(tmp_path / "n.tsv", rows, "text\tscore")} | {
+            "dev": tmp_path / "n.tsv"
+        }
+    for pool in ("first", "mean"):
+        quick(base, files, task=does, options={"pool": pool}, out=tmp_path / pool)
+    for was in ("first", "mean"):
+        for wanted in ("first", "mean", "last"):
+            fresh = begin(str(tmp_path / was), task_of(does, wanted), []).fresh()
+            assert ("heads.label.out.weight" in fresh) == (was != wanted), (was, wanted)
+    kept = begin(str(tmp_path / "first"), task_of(does, "mean"), []).model(0).weights()
+    old = open_folder(tmp_path / "first").model.weights()
+    assert all(torch.equal(x, old[n]) for n, x in kept.items() if n.startswith("backbone."))
