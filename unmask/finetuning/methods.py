@@ -107,8 +107,8 @@ METHODS: Mapping[str, type] = {
 
 # Rates of small parts of a model that is itself tuned at 5e-4 (one of 3 million parameters, one
 # task: docs/log.md, 2026-11-21). Models that are tuned more slowly want slower parts too, but less
-# so: by the square root, which fits what was measured with 22 million parameters and, at 110
-# million, the customary 5e-4 to 1e-3. AdaMix was not measured and has Pfeiffer's.
+# so: with 22 million parameters, tuned at 1e-4, rates of 1e-3 and 3e-3 were better than a fifth of
+# these. The square root is a guess between. AdaMix was not measured and has Pfeiffer's.
 _SMALL: Mapping[type, float] = {
     BitFit: 4e-3, Houlsby: 4e-3, Pfeiffer: 5e-3, AdaMix: 5e-3, LoRA: 2.5e-3, IA3: 1e-2,
     Prefix: 1e-2, Prompt: 1e-2,
