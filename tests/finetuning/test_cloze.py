@@ -19,6 +19,7 @@ from unmask.finetuning.patterns import Pattern
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
 from unmask.hiding.collate import pad
 from unmask.serving.pipeline import Pipeline
 
@@ -193,19 +194,24 @@ def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
     assert answer["probabilities"] == pytest.approx({"bad": shares[0], "good": shares[1]}, rel=1e-5)
 
 
+def _learned(family: str, words: dict[str, str], folder: Path) -> Tuned:
+    """Learn which of two words in a text decides the word in the blank; keep it in folder/out."""
+    base = toy.pretrained(family, folder / "base", dropout=0.0, attention_dropout=0.0)
+    files = {
+        "train": toy.write(folder / "train.tsv", toy.texts(240, 1, 1, 4)),
+        "dev": toy.write(folder / "dev.tsv", toy.texts(40, 2, 1, 4)),
+    }
+    return finetune(
+        base, task="cloze", **files, **SHORT, out=folder / "out", epochs=4.0, rate=3e-3,
+        options={"pattern": "{text} is [MASK]", "words": words},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path: Path) -> None:
     import transformers as hf
 
-    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    files = {
-        "train": toy.write(tmp_path / "train.tsv", toy.texts(240, 1, 1, 4)),
-        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2, 1, 4)),
-    }
-    tuned = finetune(
-        base, task="cloze", **files, **SHORT, out=tmp_path / "out", epochs=4.0, rate=3e-3,
-        options={"pattern": "{text} is [MASK]", "words": WORDS},
-    )  # fmt: skip
+    tuned = _learned(family, WORDS, tmp_path)
     assert tuned.best.dev["accuracy"] > 0.9
     assert not [note for note in tuned.notes if "drawn at random" in note]
     answers = tuned.predict(["the good cat", "a bad moon"])
@@ -344,15 +350,7 @@ def _words(one: ByCloze, model, some: list[Item]) -> list[np.ndarray]:
 @pytest.mark.parametrize("words", [LONG, {"no": "2", "yes": "8 5"}])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_word_in_the_text_decides_words_of_several_tokens(family, words, tmp_path: Path) -> None:
-    base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    files = {
-        "train": toy.write(tmp_path / "train.tsv", toy.texts(240, 1, 1, 4)),
-        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2, 1, 4)),
-    }
-    tuned = finetune(
-        base, task="cloze", **files, **SHORT, out=tmp_path / "out", epochs=4.0, rate=3e-3,
-        options={"pattern": "{text} is [MASK]", "words": words},
-    )  # fmt: skip
+    tuned = _learned(family, words, tmp_path)
     assert tuned.best.dev["accuracy"] > 0.9
     answers = tuned.predict(["the good cat", "a bad moon"])
     assert [a["label"] for a in answers] == ["yes", "no"]
