@@ -1,7 +1,9 @@
-"""Make what unmask-mini-en is trained from: its text, and the weights that it begins with.
+"""Make what unmask-mini-en is trained from: its text, and the weights that its runs begin with.
 
     python scripts/mini_en.py text WIKIPEDIA BOOKS OUT
     python scripts/mini_en.py begin RECIPE TOKENIZER OUT
+    python scripts/mini_en.py blend TOKENS MODEL OUT  (pip install gensim)
+    python scripts/mini_en.py finish RUN OUT
 
 WIKIPEDIA and BOOKS are folders with train.txt.xz, valid.txt.xz and test.txt.xz: one paragraph a
 line, documents (articles; chapters) parted by blank lines. recipes/unmask-mini-en.toml has the
@@ -15,12 +17,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface import Opened
+from unmask.checkpoints.huggingface import Opened, locate, open_folder, write_folder
 from unmask.published.catalogue import published
 from unmask.serving.folders import save_model
 from unmask.serving.pretrain import card_recipe, changed, network
+from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.recipe import read
 
@@ -110,22 +114,83 @@ def look_beside(q: torch.Tensor, k: torch.Tensor, turns: torch.Tensor) -> None:
         keys[:, :width] = torch.eye(width)
 
 
+def write_blended(tokens: Path, folder: Path, out: Path) -> None:
+    """Add to a model's token vectors those of skip-gram, trained on the same tokens.
+
+    Skip-gram's vectors of a token as a word and as a neighbor are summed, and turned (orthogonal
+    Procrustes) to where the model's own lie; both weigh the same, and their sum as much as the
+    model's did.
+    """
+    opened = open_folder(locate(folder))
+    shards = Shards.open(tokens)
+    words, neighbors = skip_gram(shards)
+    table = opened.model.backbone.table.weight
+    old = table.detach().double().numpy()
+    added = words + neighbors
+    seen = np.flatnonzero(np.abs(added).sum(1))
+    ours, theirs = (x[seen] - x[seen].mean(0) for x in (old, added))
+    left, _, right = np.linalg.svd(theirs.T @ ours)
+    turned = theirs @ (left @ right)
+    new = old.copy()
+    new[seen] += turned * np.linalg.norm(ours) / np.linalg.norm(turned)
+    with torch.no_grad():
+        table.copy_(torch.from_numpy(new * np.linalg.norm(old) / np.linalg.norm(new)))
+    save_model(opened, out)
+
+
+def skip_gram(shards: Shards) -> tuple[np.ndarray, np.ndarray]:
+    """Train skip-gram vectors of tokens on paragraphs; return them and those of neighbors."""
+    from gensim.models import Word2Vec
+
+    class Paragraphs:
+        def __iter__(self) -> Iterator[list[str]]:
+            for start, end in shards.rows(10**9, "paragraph"):
+                yield [str(i) for i in shards.text(start, end).ids.tolist()]
+
+    size = shards.tokenizer.size
+    model = Word2Vec(
+        sentences=Paragraphs(), vector_size=192, sg=1, negative=5, window=5, sample=1e-4,
+        min_count=1, epochs=5, alpha=0.025, seed=0, workers=1,
+    )  # fmt: skip
+    both = np.zeros((2, size, 192))
+    for token, place in model.wv.key_to_index.items():
+        both[:, int(token)] = model.wv.vectors[place], model.syn1neg[place]
+    return both[0], both[1]
+
+
+def write_final(run: Path, out: Path) -> None:
+    """Write what goes into the package: bfloat16, the second segment's vector as the first's."""
+    opened = open_folder(locate(run))
+    segments = opened.model.backbone.segments
+    assert segments is not None
+    with torch.no_grad():
+        segments.weight[1] = segments.weight[0]
+    write_folder(out, opened.model, opened.card, opened.tokenizer, dtype=torch.bfloat16)
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     what = parser.add_subparsers(dest="what", required=True)
-    text = what.add_parser("text")
-    begin = what.add_parser("begin")
+    text, begin, blend, finish = map(what.add_parser, ("text", "begin", "blend", "finish"))
     for name in ("wikipedia", "books", "out"):
         text.add_argument(name, type=Path)
     begin.add_argument("recipe")
     begin.add_argument("tokenizer", type=Path)
     begin.add_argument("out", type=Path)
+    for name in ("tokens", "model", "out"):
+        blend.add_argument(name, type=Path)
+    for name in ("run", "out"):
+        finish.add_argument(name, type=Path)
     given = parser.parse_args()
     if given.what == "text":
         write_text(given.wikipedia, given.books, given.out)
-    else:
+    elif given.what == "begin":
         write_begin(given.recipe, given.tokenizer, given.out)
+    elif given.what == "blend":
+        write_blended(given.tokens, given.model, given.out)
+    else:
+        write_final(given.run, given.out)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ class Example:
     source: Int[np.ndarray, "s"] | None = None
     """Read by the encoder, when there is one."""
     segments: Int[np.ndarray, "t"] | None = None
+    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it."""
     label: "int | float | Int[np.ndarray, 't'] | Float[np.ndarray, 'labels'] | None" = None
     """Of the whole text: next sentence, class, score; or one label a token; or of each of some
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""

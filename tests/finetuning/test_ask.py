@@ -78,7 +78,7 @@ def test_a_decoder_reads_its_end_between_two_texts() -> None:
     (question,) = asked.questions([Item(texts=("a cat", "runs"))])
     a, b = (tokenizer.encode(t).ids.tolist() for t in ("a cat", "runs"))
     assert question.example.inputs.tolist() == [*a, tokenizer.special.end, *b]
-    assert question.example.segments is None
+    assert question.example.segments.tolist() == [0] * 5 + [1] * 3
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 60))

@@ -1,6 +1,7 @@
 """What is tuned: just that moves, at the rates and times that the method says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,16 +136,28 @@ def test_top_layers_are_drawn_anew() -> None:
 
 
 def test_lower_layers_have_lower_rates() -> None:
-    found = rates(Full(decay=0.5), model())
+    found = rates(Full(decay=0.5, head=1.0), model())
     assert found is not None
     assert found["heads.label.out.weight"] == 1
     assert found["backbone.layers.1.attention.q.weight"] == 0.5
     assert found["backbone.layers.0.attention.q.weight"] == 0.25
     assert found["backbone.tokens.weight"] == 0.125
-    assert rates(Full(), model()) is None
+    assert rates(Full(head=1.0), model()) is None
     paper = rates(Gradual(), model())
     assert paper is not None
     assert paper["backbone.layers.1.attention.q.weight"] == pytest.approx(1 / 2.6)  # of four groups
+
+
+@pytest.mark.parametrize("method", [Full(), TopLayers()])
+def test_a_head_that_labels_learns_faster(method) -> None:
+    found = rates(method, model())
+    assert found is not None
+    for name, factor in found.items():
+        assert factor == (6 if name.startswith("heads.") else 1)
+    words = replace(toy.card("bert"), heads={"language": toy.card("bert").heads["language"]})
+    assert rates(method, words.build()) is None, "a head that names tokens was pretrained"
+    with pytest.raises(ValueError, match="head must be above 0"):
+        type(method)(head=0.0)
 
 
 def test_layers_are_thawed_from_the_top() -> None:

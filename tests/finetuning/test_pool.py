@@ -1,4 +1,4 @@
-"""What stands for a text: its first token, its last or their mean, in every kind with a head."""
+"""What stands for a text: a token, their mean, or two texts compared; in every kind with a head."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,8 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
     customary = head_of(does, family, None)
     assert customary.pool == own
     assert head_of(does, family, own) == customary
-    for pool in {"last", "mean"} - {own}:
+    two = {"compare"} if does in ("pairs", "choose") else set()
+    for pool in {"last", "mean"} - {own} | two:
         assert head_of(does, family, pool) == replace(customary, pool=pool, dense=False)
 
 
@@ -69,8 +70,12 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
 def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
     with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'max'"):
         from_dict(TASK_KINDS[does].options, {"pool": "max"}, "options")
-    with pytest.raises(ValueError, match=r"options\.pool must be 'last' or 'mean' for gpt2-mini"):
+    fits = "'last', 'mean' or 'compare'" if does in ("pairs", "choose") else "'last' or 'mean'"
+    with pytest.raises(ValueError, match=rf"options\.pool must be {fits} for gpt2-mini"):
         head_of(does, "gpt2", "first")
+    if does not in ("pairs", "choose"):
+        with pytest.raises(ValueError, match="'compare' is for two texts, and one is read"):
+            head_of(does, "bert", "compare")
     message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
     with pytest.raises(ValueError, match=message):
         heads_for(task_of(does, "mean"), toy.card("t5"))
@@ -96,6 +101,65 @@ def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str) -> Non
         for row, example in zip(said, examples, strict=True):
             hidden = model.model.hidden(pad([example], asked.special))[0]
             assert torch.allclose(row, head.out(hidden.mean(0)), atol=1e-4)
+
+
+@pytest.mark.parametrize("does", ["pairs", "choose"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_two_texts_are_compared_by_their_means(does: Kind, family: str) -> None:
+    """As [u, v, |u - v|, u * v], of texts read together."""
+    task = task_of(does, "compare")
+    model = opened(task, family)
+    asked = ask(task, model.card, model.tokenizer)
+    options = ("red", "a green sun") if does == "choose" else ()
+    items = [
+        Item(texts=(text, "dog") if does == "pairs" else (text,), options=options) for text in TEXTS
+    ]
+    items += [replace(items[0], texts=(TEXTS[0], ""))] if does == "pairs" else []
+    examples = [q.example for q in asked.questions(items)]
+    assert len({len(e.inputs) for e in examples}) > 1, "some row is padded"
+    (head,) = model.model.heads.values()
+    assert isinstance(head, LabelsHead)
+    with torch.no_grad():
+        said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
+        for row, example in zip(said, examples, strict=True):
+            hidden = model.model.hidden(pad([example], asked.special))[0]
+            second = np.asarray(example.segments) == 1
+            u = hidden[~second].mean(0)
+            v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
+            expected = torch.cat((u, v, (u - v).abs(), u * v))
+            assert torch.allclose(row, head.out(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_without_a_trained_pooler_two_texts_are_compared(pooler: bool, tmp_path: Path) -> None:
+    """BERT's pooler is learned from the next sentence; asked for no such thing, none is there."""
+    card = toy.card("bert")
+    heads = card.heads if pooler else {"language": card.heads["language"]}
+    model = replace(card, heads=heads).build().initialize(0)
+    given = Opened(
+        card=card, model=model, tokenizer=toy.tokenizer("bert"), labels=(), missing=(), extra=()
+    )
+    for does in ("pairs", "classify"):
+        begun = begin(given, task_of(does), [])
+        (head,) = begun.card.heads.values()
+        assert isinstance(head, Labels)
+        assert head.pool == ("compare" if does == "pairs" and not pooler else "first")
+        assert begin(given, task_of(does, "first"), []).card.heads["label"].pool == "first"
+    rows = [
+        f"{text}\t{other}\t{i % 2}" for i, text in enumerate(TEXTS * 4) for other in ("cat", "sun")
+    ]
+    train = tmp_path / "pairs.tsv"
+    train.write_text("sentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
+    tuned = finetune(given, task="pairs", train=train, out=tmp_path / "out", device="cpu", **FAST)
+    again = unmask.load(tmp_path / "out")
+    pair = ("a red sun", "the cat")
+    assert again.predict([pair]) == tuned.predict([pair])
+    if not pooler:
+        with pytest.raises(ValueError, match="this head compares two texts, and one is read"):
+            again.logits(["a red sun"])
+    assert tuned.task.options["pool"] == (None if pooler else "compare")
+    further = begin(again.opened, replace(again.task, options={}), [])
+    assert further.fresh() == (), "a head that was trained is kept"
 
 
 @pytest.fixture

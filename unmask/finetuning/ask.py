@@ -160,7 +160,6 @@ class Around:
     between: tuple[int, ...]
     after: tuple[int, ...]
     causal: bool
-    segments: bool
     length: int
 
     @staticmethod
@@ -182,7 +181,7 @@ class Around:
             raise ValueError(f"length must be at least {least}, got {length}")
         return Around(
             special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal, segments=a.n_segments > 1, length=length,
+            causal=a.causal, length=length,
         )  # fmt: skip
 
     def frame(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
@@ -196,7 +195,7 @@ class Around:
             second = texts[1][: kept[1]].tolist()
         ids = np.array([*first, *second, *self.after] or [self.special.start], np.int64)
         segments = None
-        if self.segments and len(texts) == 2:
+        if len(texts) == 2:
             segments = np.repeat([0, 1], [len(first), len(ids) - len(first)])
         example = Example(
             inputs=ids,

@@ -22,6 +22,7 @@ from unmask.checkpoints.tensors import read_json
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL
 from unmask.finetuning.auxiliary import with_language
 from unmask.finetuning.kinds.catalogue import heads_for
+from unmask.finetuning.kinds.pooled import without_pooler
 from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.model import HeadSpec, Model
@@ -122,6 +123,7 @@ def _from_card(
     dropout: float | None,
     auxiliary: float,
 ) -> Beginning:
+    task = without_pooler(task) if card.pooler else task
     heads = _heads(task, card, auxiliary)
     card = card if dropout is None else _dropped(card, dropout)
     folder = None if tokenizer is None else locate(tokenizer)
@@ -153,9 +155,12 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     check_fit(opened.tokenizer, opened.model.vocab_size, opened.card.name)
+    there = {n: x for n, x in opened.model.weights().items() if n not in opened.missing}
+    poolers = [LABEL, CHOICE, *([opened.card.pooler] if opened.card.pooler else ())]
+    if opened.card.pooler and not _pooler(there, poolers, LABEL):
+        task = without_pooler(task)
     wanted = _heads(task, opened.card, auxiliary)
     head = next(iter(wanted))  # the task's own; a language model's beside it comes after
-    there = {n: x for n, x in opened.model.weights().items() if n not in opened.missing}
     kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
     own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
     if LANGUAGE in wanted:
@@ -166,7 +171,7 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
             task = replace(task, labels=opened.labels)
             wanted = _heads(task, opened.card, auxiliary)
     elif isinstance(spec := wanted[head], Labels) and spec.dense:
-        kept |= _pooler(there, head)
+        kept |= _pooler(there, poolers, head)
     extra = [n for n in there if n not in kept]
     return Beginning(
         card=replace(opened.card, heads=wanted),
@@ -209,10 +214,10 @@ def _same_network(a: HeadSpec, b: HeadSpec) -> bool:
     return True
 
 
-def _pooler(weights: Mapping[str, Tensor], head: str) -> dict[str, Tensor]:
-    """Find the map before the scores of labels; BERT's was pretrained by its next-sentence head."""
+def _pooler(weights: Mapping[str, Tensor], poolers: Sequence[str], head: str) -> dict[str, Tensor]:
+    """Find the map before the scores of labels, by the names that it has in a head."""
     ours = f"heads.{head}.dense"
-    for theirs in (f"heads.{name}.dense" for name in (LABEL, CHOICE, "next_sentence")):
+    for theirs in (f"heads.{name}.dense" for name in poolers):
         found = {
             name.replace(theirs, ours): x for name, x in weights.items() if name.startswith(theirs)
         }

@@ -277,6 +277,11 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
             f"a vocabulary of {begun.tokenizer.size:,} tokens, special ones included, was learned "
             "from the training texts"
         )
+    if begun.task.options.get("pool") != tuning.options.get("pool"):
+        notes.append(
+            "no pooler was trained: the two texts' means are compared (--option pool=first for "
+            f"{begun.card.name}'s own head, which transformers has a class for)"
+        )
     if tuning.initialize == "random" or not begun.trained:
         return [*notes, "all weights are drawn at random"]
     if fresh := begun.fresh():

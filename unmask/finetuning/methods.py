@@ -41,9 +41,14 @@ class Full:
     0.9)."""
     reinitialize: int = 0
     """So many top layers are drawn anew (Zhang et al. 2021, arXiv:2006.05987, section 5)."""
+    head: float = 6.0
+    """Rate of a head that labels, in rates of what is below it. It begins with nothing, and as
+    long as it is bad it spoils what the layers know (Kumar et al. 2022, arXiv:2202.10054, section
+    3). With 6 it learns as one on frozen features does where layers learn at 5e-4."""
 
     def __post_init__(self) -> None:
         _check_decay(self.decay)
+        _check_head(self.head)
         _check_at_least(0, reinitialize=self.reinitialize)
 
 
@@ -57,8 +62,11 @@ class TopLayers:
     """The head and some layers below it are tuned."""
 
     layers: int = 2
+    head: float = 6.0
+    """As in `Full`."""
 
     def __post_init__(self) -> None:
+        _check_head(self.head)
         _check_at_least(1, layers=self.layers)
 
 
@@ -265,9 +273,12 @@ def rates(method: Method, model: Model) -> dict[str, float] | None:
     decay = method.decay if isinstance(method, Full | Gradual) else 1.0
     if decay is None:
         decay = (1 / 2.6) ** (4 / max(len(groups), 1))
-    if decay == 1:
-        return None
-    return {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}
+    found = {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}
+    if isinstance(method, Full | TopLayers):
+        for head in (h for h in model.heads if not isinstance(model.heads[h], LanguageHead)):
+            of_head = [name for name in found if name.startswith(f"heads.{head}.")]
+            found |= {name: method.head * found[name] for name in of_head}
+    return None if set(found.values()) == {1.0} else found
 
 
 def schedule(method: Method, warmup: float) -> Schedule:
@@ -311,6 +322,11 @@ def rate_of(method: Method, full: float) -> float:
 def _check_decay(decay: float) -> None:
     if not 0 < decay <= 1:
         raise ValueError(f"decay must be above 0 and at most 1, got {decay}")
+
+
+def _check_head(head: float) -> None:
+    if not head > 0:
+        raise ValueError(f"head must be above 0, got {head}")
 
 
 def _check_at_least(least: int, **numbers: int) -> None:

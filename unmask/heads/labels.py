@@ -104,6 +104,10 @@ def among_rows(
     return logs, best & (n_best[group] == 1)
 
 
+Pool = Literal["first", "last", "mean", "compare"]
+"""Which vectors stand for what a row reads: a token's, their mean, or two texts', compared."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """The head that labels a whole text: its next sentence, its class, its score."""
@@ -113,8 +117,10 @@ class Labels:
     """1: a number, learned by squared error; or the score of an option."""
     loss: LabelLoss = OneOf()
     """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
-    pool: Literal["first", "last", "mean"] = "first"
-    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean."""
+    pool: Pool = "first"
+    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean.
+    "compare": of a row with two texts the means u and v of each, as [u, v, |u - v|, u * v] (Conneau
+    et al. 2017, arXiv:1705.02364, section 3.2); both texts are read together all the same."""
     dense: bool = True
     """A linear map and a tanh before the scores: BERT's pooler."""
     bias: bool = True
@@ -131,20 +137,22 @@ class LabelsHead(nn.Module):
     def __init__(self, spec: Labels, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
-        self.dense = nn.Linear(a.d_model, a.d_model) if spec.dense else None
+        width = a.d_model * (4 if spec.pool == "compare" else 1)
+        self.dense = nn.Linear(width, a.d_model) if spec.dense else None
         self.dropout = Dropout(spec.dropout)
-        self.out = nn.Linear(a.d_model, spec.n_labels, bias=spec.bias)
+        self.out = nn.Linear(a.d_model if spec.dense else width, spec.n_labels, bias=spec.bias)
 
     def scores(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b labels"]:
         """Score the labels of each text."""
-        x = pool(hidden, batch, self.spec.pool)
+        how = self.spec.pool
+        x = compared(hidden, batch) if how == "compare" else pool(hidden, batch, how)
         if self.dense is not None:
             x = torch.tanh(self.dense(x))
         return self.out(self.dropout(x))
 
     def place(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Say which column of each row it reads; None: all."""
-        if self.spec.pool == "mean":
+        if self.spec.pool in ("mean", "compare"):
             return None
         if self.spec.pool == "last" and batch.last is not None:
             return batch.last
@@ -235,7 +243,30 @@ def pool(
         if batch.last is None:
             return hidden[:, -1]
         return hidden[torch.arange(len(hidden), device=hidden.device), batch.last]
-    if batch.last is None:
-        return hidden.mean(1)
-    real = torch.arange(hidden.shape[1], device=hidden.device)[None] <= batch.last[:, None]
-    return (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+    return _mean(hidden, _real(hidden, batch))
+
+
+def compared(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:
+    """Put the means u and v of each row's two texts beside |u - v| and u * v.
+
+    Special tokens belong to the text that they follow, the first one to the text after it. The mean
+    of no token (GPT-2 has none for an empty second text) is 0.
+
+    Raises:
+        ValueError: no row has a second text.
+    """
+    if batch.segments is None:
+        raise ValueError("this head compares two texts, and one is read: give pairs to `predict`")
+    real, second = _real(hidden, batch), batch.segments > 0
+    u, v = _mean(hidden, real & ~second), _mean(hidden, real & second)
+    return torch.cat((u, v, (u - v).abs(), u * v), -1)
+
+
+def _real(hidden: Float[Tensor, "b t d"], batch: Batch) -> Bool[Tensor, "b t"]:
+    """Say which tokens are not padding."""
+    column = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
+    return column >= 0 if batch.last is None else column <= batch.last[:, None]
+
+
+def _mean(hidden: Float[Tensor, "b t d"], of: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
+    return (hidden * of[..., None]).sum(1) / of.sum(1, keepdim=True).clamp(min=1)

@@ -131,9 +131,9 @@ class Transformer(nn.Module):
         if (where := self.position.embed(place)) is not None:
             x = x + where
         if self.segments is not None:
-            part = (
-                torch.zeros_like(batch.inputs[:1, :1]) if batch.segments is None else batch.segments
-            )
+            part = batch.segments
+            if part is None or self.a.n_segments == 1:
+                part = torch.zeros_like(batch.inputs[:1, :1])
             x = x + self.segments(part)
         return self.dropout(self.embed_norm(x))
 

@@ -128,6 +128,7 @@ BERT_BASE_UNCASED = Published(
     architecture=BASE,
     heads=HEADS,
     labels=LABELS,
+    pooler="next_sentence",
     objective=MASKED_AND_NEXT,
     tokenizer=TokenizerSpec(WordPiece(30_522, lowercase=True), FRAME),
     length=512,  # appendix A.2: 128 for 90 % of the steps

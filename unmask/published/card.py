@@ -40,6 +40,8 @@ class Published:
     labels: Labels | None
     """The head that fine-tuning puts on for a whole text's label; None: the label is said in
     words."""
+    pooler: str | None = None
+    """The pretraining head whose map before the scores `labels` begins with, if any."""
     objective: Objective
     tokenizer: TokenizerSpec
     length: int

@@ -21,10 +21,10 @@ from unmask.finetuning.choices import (
 from unmask.finetuning.kinds.classify import label_heads
 from unmask.finetuning.kinds.files import Files, as_record
 from unmask.finetuning.kinds.kind import one_stack
-from unmask.finetuning.kinds.pooled import Pool, head_of_labels
+from unmask.finetuning.kinds.pooled import head_of_labels
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import Choice
+from unmask.heads.labels import Choice, Pool
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -171,7 +171,7 @@ class Choose:
         pool = from_dict(ChooseOptions, dict(task.options), "options").pool
         if in_words(card):
             return label_heads(task, card, pool)
-        head = head_of_labels(card, pool)
+        head = head_of_labels(task, card, pool)
         name = CHOICE if (CHOICE,) in card.fields.classes else LABEL
         return {name: replace(head, term=name, n_labels=1, loss=Choice())}
 

@@ -14,8 +14,9 @@ from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.in_words import InWords, spell
 from unmask.finetuning.kinds.files import Files, TextRows, find_pair, find_text
 from unmask.finetuning.kinds.kind import language_spec, one_stack
-from unmask.finetuning.kinds.pooled import Pool, PoolOptions, head_of_labels, refuse_pool
+from unmask.finetuning.kinds.pooled import PoolOptions, head_of_labels, refuse_pool
 from unmask.finetuning.tasks import Item, Task, Truth
+from unmask.heads.labels import Pool
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tokens.tokenizer import Tokenizer
@@ -85,7 +86,7 @@ def label_heads(task: Task, card: Published, pool: Pool | None) -> dict[str, Hea
     if in_words(card):
         refuse_pool(card, pool)
         return {LANGUAGE: replace(language_spec(card), term=LABEL)}
-    return {LABEL: replace(head_of_labels(card, pool), n_labels=max(len(task.labels), 1))}
+    return {LABEL: replace(head_of_labels(task, card, pool), n_labels=max(len(task.labels), 1))}
 
 
 def ask_for_label(task: Task, card: Published, tokenizer: Tokenizer) -> Ask:

@@ -16,11 +16,11 @@ from unmask.finetuning.ask import LABEL, Around, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
 from unmask.finetuning.kinds.kind import one_stack
-from unmask.finetuning.kinds.pooled import Pool, head_of_labels
+from unmask.finetuning.kinds.pooled import head_of_labels
 from unmask.finetuning.measures.label_sets import of_label_sets
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import AnyOf
+from unmask.heads.labels import AnyOf, Pool
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -143,7 +143,7 @@ class Multilabel:
                 f"{card.name} says its answers in words, and several at once are a text: fine-tune "
                 "it with the task `generate`, or take an encoder or a decoder"
             )
-        head = head_of_labels(card, _options(task.options).pool)
+        head = head_of_labels(task, card, _options(task.options).pool)
         return {LABEL: replace(head, n_labels=len(task.labels), loss=AnyOf())}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
