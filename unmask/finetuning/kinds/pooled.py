@@ -59,8 +59,8 @@ def without_pooler(task: Task) -> Task:
     """Return the task as a model does it best whose head for labels has no trained map.
 
     BERT's first token and the map above it are learned from the next sentence. A model that was not
-    asked for it says more of two texts by their means: with unmask-mini-en and 1,000 rows, 12
-    points of SICK's accuracy and 35 of STS-B's correlation (docs/finetuning.md).
+    asked for it says more of two texts by their means: with unmask-mini-en and 1,000 rows, 11
+    points of SICK's accuracy and 35 of STS-B's correlation (docs/log.md, 2026-11-21).
     """
     options: dict[str, Any] = dict(task.options)
     if task.does not in ("pairs", "regress") or not reads_two(task) or options.get("pool"):
