@@ -1,6 +1,7 @@
 """What stands for a text: a token, their mean, or two texts compared; in every kind with a head."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 import toy_models as toy
 
 import unmask
+from unmask.batch import Example
 from unmask.checkpoints.huggingface import Opened, open_folder
 from unmask.config import from_dict
 from unmask.finetuning import single as tuning_module
@@ -83,38 +85,18 @@ def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None
         assert heads_for(task_of(does), toy.card("t5"))
 
 
-@pytest.mark.parametrize("does", KINDS)
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str) -> None:
-    task = task_of(does, "mean")
+def check_reading(
+    does: Kind, family: str, pool: str, read: Callable[[torch.Tensor, Example], torch.Tensor]
+) -> None:
+    """Compare a batch's scores with those of what is read of each row's hidden states alone."""
+    task = task_of(does, pool)
     model = opened(task, family)
     asked = ask(task, model.card, model.tokenizer)
     options = ("red", "a green sun") if does == "choose" else ()
     items = [
         Item(texts=(text, "dog") if does == "pairs" else (text,), options=options) for text in TEXTS
     ]
-    examples = [q.example for q in asked.questions(items)]
-    (head,) = model.model.heads.values()
-    assert isinstance(head, LabelsHead)
-    with torch.no_grad():
-        said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
-        for row, example in zip(said, examples, strict=True):
-            hidden = model.model.hidden(pad([example], asked.special))[0]
-            assert torch.allclose(row, head.out(hidden.mean(0)), atol=1e-4)
-
-
-@pytest.mark.parametrize("does", ["pairs", "choose"])
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_two_texts_are_compared_by_their_means(does: Kind, family: str) -> None:
-    """As [u, v, |u - v|, u * v], of texts read together."""
-    task = task_of(does, "compare")
-    model = opened(task, family)
-    asked = ask(task, model.card, model.tokenizer)
-    options = ("red", "a green sun") if does == "choose" else ()
-    items = [
-        Item(texts=(text, "dog") if does == "pairs" else (text,), options=options) for text in TEXTS
-    ]
-    items += [replace(items[0], texts=(TEXTS[0], ""))] if does == "pairs" else []
+    items += [Item(texts=(TEXTS[0], ""))] if does == "pairs" else []
     examples = [q.example for q in asked.questions(items)]
     assert len({len(e.inputs) for e in examples}) > 1, "some row is padded"
     (head,) = model.model.heads.values()
@@ -123,11 +105,27 @@ def test_two_texts_are_compared_by_their_means(does: Kind, family: str) -> None:
         said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
         for row, example in zip(said, examples, strict=True):
             hidden = model.model.hidden(pad([example], asked.special))[0]
-            second = np.asarray(example.segments) == 1
-            u = hidden[~second].mean(0)
-            v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
-            expected = torch.cat((u, v, (u - v).abs(), u * v))
-            assert torch.allclose(row, head.out(expected), atol=1e-4)
+            assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)
+
+
+@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str) -> None:
+    check_reading(does, family, "mean", lambda hidden, _: hidden.mean(0))
+
+
+@pytest.mark.parametrize("does", ["pairs", "choose"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_two_texts_are_compared_by_their_means(does: Kind, family: str) -> None:
+    """As [u, v, |u - v|, u * v], of texts read together; of an empty text the mean is 0."""
+
+    def compared(hidden: torch.Tensor, example: Example) -> torch.Tensor:
+        second = np.asarray(example.segments) == 1
+        u = hidden[~second].mean(0)
+        v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
+        return torch.cat((u, v, (u - v).abs(), u * v))
+
+    check_reading(does, family, "compare", compared)
 
 
 @pytest.mark.parametrize("pooler", [False, True])
