@@ -57,6 +57,9 @@ class Example:
     """Read by the encoder, when there is one."""
     segments: Int[np.ndarray, "t"] | None = None
     """Which of two texts a token belongs to, 0 or 1; models without segments do not read it."""
+    part: Int[np.ndarray, "t"] | None = None
+    """0, then 1: two parts of a text that do not see each other; places are counted from the start
+    of each. None: the text is one."""
     label: "int | float | Int[np.ndarray, 't'] | Float[np.ndarray, 'labels'] | None" = None
     """Of the whole text: next sentence, class, score; or one label a token; or of each of some
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
@@ -127,6 +130,9 @@ class Batch:
     source: "Int[torch.Tensor, 'b s'] | None" = None
     source_visibility: Visibility = Visibility()
     segments: "Int[torch.Tensor, 'b t'] | None" = None
+    parts: "Int[torch.Tensor, 'b t'] | None" = None
+    """Of texts in parts: 2 i in the first part of a row's text i, 2 i + 1 in its second, -1 in
+    padding. These are the documents of the visibility, too. None: texts are whole."""
     last: "Int[torch.Tensor, 'b'] | None" = None
     """The column of each row's last token that is not padding; None: the last column."""
     only: "Int[torch.Tensor, 'b'] | None" = None
@@ -145,7 +151,7 @@ class Batch:
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
-        for name in ("targets", "place", "segments"):
+        for name in ("targets", "place", "segments", "parts"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(

@@ -283,6 +283,28 @@ def test_what_cannot_be_packed_is_refused():
 
 @settings(max_examples=50)
 @given(st.lists(texts(least=1, most=30), min_size=1, max_size=8), SEEDS)
+def test_parts_do_not_see_each_other_and_are_counted_from_their_start(some, seed):
+    rng = np.random.default_rng(seed)
+    objective = objectives.Apart(objectives.MASKED)
+    examples = [objective(t, BERT, rng) for t in some]
+    for batch in (pad(examples, BERT), pack(examples, BERT, 40)):
+        assert batch.parts is not None
+        assert batch.visibility.document is not None
+        assert batch.parts.equal(batch.visibility.document)
+        found = []
+        for row, parts, places in zip(batch.inputs, batch.parts, batch.place, strict=True):
+            for number in range(0, int(parts.max()) + 1, 2):
+                found.append([row[parts == number + k].tolist() for k in (0, 1)])
+                for k in (0, 1):
+                    mine = places[parts == number + k].tolist()
+                    assert mine == list(range(len(mine)))
+            assert (row[parts < 0] == BERT.pad).all()
+        wanted = [[e.inputs[e.part == k].tolist() for k in (0, 1)] for e in examples]
+        assert sorted(found) == sorted(wanted)
+
+
+@settings(max_examples=50)
+@given(st.lists(texts(least=1, most=30), min_size=1, max_size=8), SEEDS)
 def test_padding_and_packing_hold_the_same_examples(some, seed):
     for objective, special in (
         (objectives.MASKED, BERT),

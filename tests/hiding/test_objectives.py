@@ -12,14 +12,23 @@ from unmask.config import from_dict, to_dict
 from unmask.hiding import objectives
 from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise
 from unmask.hiding.conceal import Future, InPlace, Sentinels
-from unmask.hiding.objectives import Hide, Mixture, NextSentence, Objective, Pair, Static
+from unmask.hiding.objectives import (
+    Apart,
+    Hide,
+    Mixture,
+    Neighbors,
+    NextSentence,
+    Objective,
+    Pair,
+    Static,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 HUNDRED = replace(T5, size=1000, sentinels=tuple(range(999, 899, -1)), ids=frozenset({0, 1, 2}))
 UNILM = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
 ALL = [
     objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
-    objectives.T5, UNILM, Static(objectives.BERT, 4),
+    objectives.T5, UNILM, Static(objectives.BERT, 4), Apart(objectives.MASKED),
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -94,12 +103,13 @@ def test_objectives_say_what_they_ask():
     assert objectives.T5.asks == ("spans",)
     assert UNILM.asks == ("masked", "next_token")
     assert Static(objectives.BERT, 4).asks == ("masked", "next_sentence")
+    assert Apart(objectives.MASKED).asks == ("masked", "neighbor")
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    assert [o.causal for o in ALL] == [False, False, False, True, False, True, False, False]
-    assert [o.pairs for o in ALL] == [False, True, True, False, False, False, False, True]
-    assert [o.times for o in ALL] == [None] * 7 + [4]
+    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 3
+    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True, False]
+    assert [o.times for o in ALL] == [None] * 7 + [4, None]
 
 
 @dataclass(frozen=True)
@@ -132,8 +142,9 @@ def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
 
 
 def test_only_what_is_hidden_in_place_can_be_a_pair():
-    with pytest.raises(ValueError, match="conceal must be InPlace, got Sentinels"):
-        Pair(objectives.T5)
+    for kind in (Pair, Apart):
+        with pytest.raises(ValueError, match="conceal must be InPlace, got Sentinels"):
+            kind(objectives.T5)
 
 
 def test_mixtures_and_static_masking_need_sensible_numbers():
@@ -144,6 +155,8 @@ def test_mixtures_and_static_masking_need_sensible_numbers():
         Mixture(((1.0, objectives.MASKED), (1.0, objectives.T5)))
     with pytest.raises(ValueError, match="times must be at least 1, got 0"):
         Static(objectives.MASKED, 0)
+    with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
+        Neighbors(0)
     for field in ("random", "short"):
         with pytest.raises(ValueError, match=f"{field} must be between 0 and 1, got 1.5"):
             NextSentence(**{field: 1.5})
@@ -296,6 +309,56 @@ def test_a_pair_is_never_longer_than_its_row(tokens, other, seed, random, short)
     assert e.label in (0, 1, IGNORE)
     assert (e.label == IGNORE) == (not e.segments.any())
     assert (e.inputs[1:-1] != 2).all()
+
+
+# ---- two parts of one text
+
+APART = Apart(Hide(Tokenwise(1e-9), InPlace(mask=0.0, random=0.0)))
+
+
+def parts_of(tokens, seed=0, objective=APART):
+    """Cut a text; give what is read of each part."""
+    e = objective(tokens, BERT, rng(seed))
+    return e.inputs[e.part == 0].tolist(), e.inputs[e.part == 1].tolist()
+
+
+def test_each_part_has_a_frame_of_its_own_and_nothing_is_lost():
+    tokens = text(range(10, 30), sentences=[0, 2, 7, 12, 18])
+    cuts = []
+    for seed in range(600):
+        a, b = parts_of(tokens, seed)
+        assert (a[0], a[-1], b[0], b[-1]) == (2, 3, 2, 3)
+        assert a[1:-1] + b[1:-1] == list(range(10, 30))
+        cuts.append(len(a) - 2)
+    # at the beginning of a sentence that leaves four tokens on both sides, each as often
+    assert set(cuts) == {7, 12}
+    assert abs(cuts.count(7) - 300) < 5 * np.sqrt(150)
+
+
+def test_without_a_sentence_to_cut_at_it_is_cut_in_its_middle_half():
+    cuts = [len(parts_of(text(range(10, 50)), seed)[0]) - 2 for seed in range(500)]
+    assert set(cuts) == set(range(10, 31))
+    assert abs(np.mean(cuts) - 20) < 5 * np.sqrt(21**2 / 12 / 500)
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+def test_a_text_too_short_for_two_parts_is_one(n):
+    a, b = parts_of(text(range(10, 10 + n)))
+    assert bool(b) == (n >= 8)
+    assert a[0] == 2
+    assert (len(a) - 2 >= 4 and len(b) - 2 >= 4) or not b
+
+
+@given(texts(), SEEDS, st.integers(1, 9))
+def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
+    objective = Apart(objectives.MASKED, Neighbors(shortest))
+    e = objective(tokens, BERT, rng(seed))
+    assert len(e.part) == len(e.inputs) <= objective.size(np.array([len(tokens)]), BERT)[0]
+    assert e.segments is None
+    assert e.label is None
+    assert (np.diff(e.part) >= 0).all()
+    special = e.inputs[e.targets == IGNORE]
+    assert ((special == 2).sum(), (special == 3).sum()) == (e.part.max() + 1,) * 2
 
 
 # ---- mixtures

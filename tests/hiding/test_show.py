@@ -116,6 +116,17 @@ def test_a_pair_is_shown_in_two_parts_with_its_question():
     assert "of the whole   nothing, for" in alone.plain()
 
 
+def test_two_parts_of_a_text_are_shown_as_such():
+    x = told(objectives.Apart(objectives.MASKED), BERT, text(range(10, 22), sentences=[0, 6]))
+    lines = x.plain().splitlines()
+    assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+    assert x.label == "B is what followed A, to be told from those of other texts"
+    assert x.sees == "every token sees every token of its own part"
+    alone = told(objectives.Apart(objectives.MASKED), BERT, text([10, 11]))
+    assert alone.label == "nothing, for the text is too short for two parts"
+    assert alone.sees == "every token sees every token"
+
+
 def test_long_texts_are_laid_out_in_rows_that_fit():
     x = told(objectives.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
     for width in (60, 80, 200):

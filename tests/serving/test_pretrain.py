@@ -444,6 +444,38 @@ def test_a_recipe_is_a_difference_to_the_cards_objective(text: Path, tmp_path: P
     assert load(tmp_path / "r").card.objective == made.card.objective
 
 
+APART = (
+    'objective={kind="Apart",objective={kind="Hide",choose={kind="Tokenwise",rate=0.2},'
+    'conceal={kind="InPlace",mask=0.8,random=0.1}}}'
+)
+
+
+@pytest.mark.parametrize("packing", ["bucket", "pack"])
+def test_any_encoder_can_be_asked_which_part_follows_which(
+    packing: str, text: Path, tmp_path: Path
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], APART, f'packing="{packing}"', "batch_tokens=1024"]
+    made = pretrain(
+        "bert-tiny", data=text, out=tmp_path / "r", steps=40, quiet=True, changes=changes,
+        threads=1, seed=1,
+    )  # fmt: skip
+    lines = (tmp_path / "r" / "log.jsonl").read_text().splitlines()
+    first, *_, last = (
+        line["evaluation"] for line in map(json.loads, lines) if "evaluation" in line
+    )
+    assert last["neighbor_asked"] > 8
+    assert last["neighbor_loss"] < first["neighbor_loss"]
+    opened = load(tmp_path / "r")
+    assert opened.card.objective == made.card.objective
+    assert set(opened.evaluate(text).loss) == {"masked", "neighbor"}
+    assert (tmp_path / "r" / "config.json").read_text().count("BertForMaskedLM") == 1
+    on = pretrain(
+        "bert-tiny", data=text, out=tmp_path / "on", steps=1, begin=str(tmp_path / "r"),
+        quiet=True, changes=changes, threads=1,
+    )  # fmt: skip
+    assert set(on.model.specs) == {"language", "neighbor"}
+
+
 def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(text.read_bytes() + b"\xff")

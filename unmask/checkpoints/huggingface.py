@@ -25,6 +25,7 @@ from unmask.config import from_dict, to_dict
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec, Model
+from unmask.heads.neighbors import Neighbors
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.names import Names, Read
@@ -334,7 +335,8 @@ def config_of(
         ValueError: their library has no class with just these heads.
     """
     own = heads_without_class(card, model.specs)
-    heads = () if own else tuple(model.specs)
+    with_weights = (n for n, s in model.specs.items() if not isinstance(s, Neighbors))
+    heads = () if own else tuple(with_weights)
     classes = card.fields.classes
     if heads not in classes:
         known = "; ".join(" + ".join(k) or "none" for k in classes)

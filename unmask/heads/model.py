@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import Language, LanguageHead
+from unmask.heads.neighbors import Neighbors
 from unmask.heads.prediction import Prediction
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 
-HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans
+HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans | Neighbors
 
 
 @runtime_checkable
@@ -68,6 +69,11 @@ class Model(nn.Module):
         self.heads = nn.ModuleDict({name: spec.build(stack, table) for name, spec in heads.items()})
         self.adapters = nn.ModuleDict()
         """What stands beside the model's own weights; see `unmask.adapters.attach`."""
+
+    def add(self, name: str, spec: HeadSpec) -> None:
+        """Add a head; the weights of one that has any are not drawn."""
+        self.specs[name] = spec
+        self.heads[name] = spec.build(self.stack, self.backbone.table)
 
     @property
     def vocab_size(self) -> int:

@@ -33,6 +33,7 @@ class Arrays:
     source: Int[np.ndarray, "b s"] | None
     source_document: Int[np.ndarray, "b s"] | None
     segments: Int[np.ndarray, "b t"] | None
+    parts: Int[np.ndarray, "b t"] | None
     last: Int[np.ndarray, "b"] | None
     labels: Int[np.ndarray, "b ..."] | Float[np.ndarray, "b ..."] | None
     group: Int[np.ndarray, "b"] | None
@@ -55,6 +56,7 @@ class Arrays:
             source=tensor(self.source),
             source_visibility=Visibility(document=tensor(self.source_document)),
             segments=tensor(self.segments),
+            parts=tensor(self.parts),
             last=tensor(self.last),
             labels=tensor(self.labels),
             group=tensor(self.group),
@@ -185,6 +187,12 @@ def arrange(
     source = source_document = None
     if paired:
         source, source_document = _source(groups, special, packed, width, multiple)
+    document = _documents(lengths, t) if packed or (padded and not causal) else None
+    place = _places(lengths, t) if packed else None
+    parts = None
+    if any(e.part is not None for e in examples):
+        document = parts = _parts(groups, t)
+        place = _places([_part_lengths(group) for group in groups], t)
     segments = None
     if any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
@@ -194,11 +202,12 @@ def arrange(
         asked=None if len(asked) == targets.size else asked,
         causal=causal,
         rank=_fill(groups, _rank, t, 0) if ranked else None,
-        document=_documents(lengths, t) if packed or (padded and not causal) else None,
-        place=_places(lengths, t) if packed else None,
+        document=document,
+        place=place,
         source=source,
         source_document=source_document,
         segments=segments,
+        parts=parts,
         last=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64) if padded else None,
         labels=_labels(groups, t),
         group=_groups(examples, packed),
@@ -264,6 +273,23 @@ def _places(lengths: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "b 
     for row, ns in zip(out, lengths, strict=True):
         row[: sum(ns)] = np.concatenate([np.arange(n) for n in ns])
     return out
+
+
+def _parts(groups: Sequence[Sequence[Example]], width: int) -> Int[np.ndarray, "b t"]:
+    """Number the parts of each row's texts: 2 i and 2 i + 1 of its text i."""
+    out = np.full((len(groups), width), -1, np.int64)
+    for row, group in zip(out, groups, strict=True):
+        end = 0
+        for i, e in enumerate(group):
+            row[end : end + len(e.inputs)] = 2 * i + (0 if e.part is None else e.part)
+            end += len(e.inputs)
+    return out
+
+
+def _part_lengths(group: Sequence[Example]) -> list[int]:
+    """Count the tokens of each part of a row; of a text that is one, 0 in its second."""
+    seconds = [0 if e.part is None else int(e.part.sum()) for e in group]
+    return [n for e, m in zip(group, seconds, strict=True) for n in (len(e.inputs) - m, m)]
 
 
 def _is_order(rank: Int[np.ndarray, "t"]) -> bool:

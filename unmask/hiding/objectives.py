@@ -1,4 +1,4 @@
-"""What a model is asked: hidden tokens, questions about pairs, mixtures; the published ones."""
+"""What a model is asked: hidden tokens, questions about two texts, mixtures; published ones."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
@@ -21,7 +21,7 @@ class AnyObjective(Protocol):
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The names of what is asked: "masked", "next_token", "spans", "next_sentence".
+        """The names of what is asked: "masked", "next_token", "spans", "next_sentence", "neighbor".
 
         The terms of the loss have the same names.
         """
@@ -217,6 +217,98 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Neighbors:
+    """Which of many texts B is the one that followed A?
+
+    Logeswaran and Lee 2018, arXiv:1803.02893, section 3: a classifier in the place of a decoder.
+    The text is cut at a random beginning of a sentence, or where there is none far enough from its
+    ends, anywhere in its middle half. What B is chosen from is a matter of the batch; see
+    `unmask.heads.neighbors`.
+
+    Deviates: A and B are several sentences each; there, one, asked for those around it.
+    """
+
+    shortest: int = 4
+    """Tokens of A and of B, at least; a text too short for both is A alone, and not asked."""
+    asks: ClassVar[str] = "neighbor"
+
+    def __post_init__(self) -> None:
+        if self.shortest < 1:
+            raise ValueError(f"shortest must be at least 1, got {self.shortest}")
+
+    def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
+        """Cut the text; B is empty where it is too short."""
+        n = len(text)
+        if n < 2 * self.shortest:
+            return text, text[n:]
+        starts = _sentence_starts(text)
+        starts = starts[(starts >= self.shortest) & (starts <= n - self.shortest)]
+        if len(starts):
+            cut = int(rng.choice(starts))
+        else:
+            least = max(self.shortest, n // 4)
+            cut = int(rng.integers(least, n - least, endpoint=True))
+        return text[:cut], text[cut:]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A text in two parts, each hidden and read by itself, with a question about the two.
+
+    Both are in one row, before + A + after + before + B + after, and do not see each other; the
+    places of each are counted from its start. So what stands for a part is what stands for a text
+    that is read alone.
+    """
+
+    objective: Hide
+    question: Neighbors = Neighbors()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "parts of a text can only be hidden in place: objective.conceal must be InPlace, "
+                f"got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What the objective asks, and the question."""
+        return (*self.objective.asks, self.question.asks)
+
+    @property
+    def pairs(self) -> bool:
+        """Both parts are of one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def times(self) -> int | None:
+        """A text is cut and hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens: those of the text, and the special ones of both parts."""
+        return np.asarray(n) + 2 * (len(special.before) + len(special.after))
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Cut a text in two, and hide."""
+        a, b = self.question(text, rng)
+        first = len(special.before) + len(a) + len(special.after)
+        second = (special.before, b, special.after) if len(b) else ()
+        framed = join(special.before, a, special.after, *second)
+        example = self.objective.hide(framed, special, rng)
+        return replace(example, part=(np.arange(len(framed)) >= first).astype(np.int64))
+
+
+@dataclass(frozen=True)
 class Mixture:
     """One of several objectives for each text, drawn by weight (UniLM, UL2)."""
 
@@ -277,7 +369,7 @@ class Static:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Mixture
+    objective: Hide | Pair | Apart | Mixture
     times: int = 10
 
     def __post_init__(self) -> None:
@@ -312,7 +404,7 @@ class Static:
         return self.objective(text, special, rng)
 
 
-Objective = Hide | Pair | Mixture | Static
+Objective = Hide | Pair | Apart | Mixture | Static
 """The kinds of objective that a recipe can hold."""
 
 MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))

@@ -57,6 +57,7 @@ class Cell:
     asked: str | None = None
     """The answer wanted here; None: nothing is asked."""
     segment: int | None = None
+    """Of two texts, or two parts of one, the one that it belongs to: 0 or 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,8 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
     roles = _roles(example.inputs, special)
     if not shifted:
         roles = _hidden_roles(example, roles, special)
-    segments = None if example.segments is None else example.segments.tolist()
+    two = example.segments if example.part is None else example.part
+    segments = None if two is None else two.tolist()
     source = None
     if example.source is not None:
         pairs = zip(_shown(example.source, tokenizer), _roles(example.source, special), strict=True)
@@ -255,7 +257,8 @@ def _sees(example: Example) -> str:
     rank = example.rank
     before = "each token sees those before it"
     if rank is None:
-        return "every token sees every token"
+        parts = example.part is not None and example.part.any()
+        return "every token sees every token" + (" of its own part" if parts else "")
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before
@@ -270,6 +273,9 @@ def _sees(example: Example) -> str:
 
 def _label(example: Example, objective: AnyObjective) -> str | None:
     label = example.label
+    if example.part is not None:
+        among = "B is what followed A, to be told from those of other texts"
+        return among if example.part.any() else "nothing, for the text is too short for two parts"
     if label is None or isinstance(label, np.ndarray):
         return None
     if "next_sentence" not in objective.asks:

@@ -11,7 +11,7 @@ from unmask.batch import Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
-from unmask.hiding.objectives import AnyObjective, Objective, Pair
+from unmask.hiding.objectives import AnyObjective, Apart, Objective, Pair
 from unmask.hiding.show import Explanation, explain
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -68,7 +68,8 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
             key = change.removeprefix("objective.")
-            if isinstance(objective, Pair) and not key.startswith(("objective.", "question.")):
+            two = isinstance(objective, Pair | Apart)
+            if two and not key.startswith(("objective.", "question.")):
                 key = f"objective.{key}"
             plain = merge(to_dict(objective), parse(key))
             objective = from_dict(_Held, {"objective": plain}).objective

@@ -29,6 +29,7 @@ from unmask.generation.fill import Filled, fill
 from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
+from unmask.heads.neighbors import Neighbors
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
@@ -330,6 +331,8 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
         raise ValueError(problem)
     opened = open_any(folder, seed=seed)
     card = _asked(opened.card, card, folder)
+    if Neighbors.term in card.objective.asks:  # of a head without weights no file knows
+        opened.model.add(Neighbors.term, Neighbors())
     return Pipeline(replace(opened, card=card), read_task(folder))
 
 

@@ -25,6 +25,7 @@ from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
 from unmask.heads.model import Model
+from unmask.heads.neighbors import Neighbors
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
@@ -422,13 +423,14 @@ def changed(card: Published, recipe: Recipe) -> Published:
         plain = recipes.merge(to_dict(architecture), recipe.architecture)
         architecture = from_dict(type(architecture), plain, "architecture")
     objective = card.objective if recipe.objective is None else recipe.objective
-    terms = {_term(name, spec) for name, spec in card.heads.items()}
+    offered = {**card.heads, Neighbors.term: Neighbors()}  # without weights, so any model's
+    terms = {_term(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:
         raise ValueError(
             f"objective: {card.name} has no head for {', '.join(sorted(unasked))} "
             f"(it has {', '.join(sorted(terms))})"
         )
-    heads = {n: s for n, s in card.heads.items() if _term(n, s) in objective.asks}
+    heads = {n: s for n, s in offered.items() if _term(n, s) in objective.asks}
     if (rate := recipe.dropout) is not None:
         architecture = _dropped(architecture, rate)
         heads = {

@@ -1,0 +1,105 @@
+"""The head that finds the other part of a text: its formula, what it counts, what it depends on."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import Batch, Visibility
+from unmask.heads.model import Model
+from unmask.heads.neighbors import Neighbors, NeighborsHead
+from unmask.heads.prediction import Prediction
+from unmask.published.card import resized
+from unmask.published.catalogue import published
+
+PARTS = torch.tensor(
+    [
+        [0, 0, 0, 1, 1, 1, 1, -1],  # a text in two parts
+        [0, 0, 0, 0, 0, 0, 0, 0],  # one that is whole: not asked
+        [0, 0, 1, 2, 2, 3, 3, 3],  # two texts in a row
+        [0, 0, 0, 2, 2, 3, -1, -1],  # a whole one, and one in two parts
+    ]
+)
+
+
+def head_of(spec: Neighbors) -> NeighborsHead:
+    architecture = resized(published("bert-tiny").architecture, 50)
+    return spec.build(architecture, torch.nn.Embedding(50, 128))
+
+
+def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
+    head = head_of(Neighbors(temperature=temperature))
+    batch = Batch(inputs=torch.zeros(PARTS.shape, dtype=torch.int64), parts=PARTS)
+    assert head.count(batch) == {"neighbor": 4}
+    return head(hidden, batch, scores=True)
+
+
+def test_the_loss_is_written_out() -> None:
+    hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
+    said = asked(hidden, 0.2)
+    x = hidden.double().numpy()
+    first = [x[0, :3].mean(0), x[2, :2].mean(0), x[2, 3:5].mean(0), x[3, 3:5].mean(0)]
+    second = [x[0, 3:7].mean(0), x[2, 2], x[2, 5:8].mean(0), x[3, 5]]
+    unit = np.linalg.norm
+    s = np.array([[a @ b / unit(a) / unit(b) / 0.2 for b in second] for a in first])
+    lost = sum(
+        2 * -s[i, i]
+        + math.log(sum(math.exp(v) for v in s[i]))
+        + math.log(sum(math.exp(v) for v in s[:, i]))
+        for i in range(4)
+    )
+    term = said.terms["neighbor"]
+    np.testing.assert_allclose(said.scores["neighbor"].numpy(), s, rtol=1e-5, atol=1e-5)
+    assert float(term.total) == pytest.approx(lost / 2, rel=1e-5)
+    assert term.count == 4
+    assert term.right is not None
+    assert int(term.right) == int((s.argmax(1) == np.arange(4)).sum())
+
+
+def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
+    hidden = torch.zeros((4, 8, 8))
+    for row, parts in enumerate(PARTS):
+        for column, part in enumerate(parts.tolist()):
+            hidden[row, column, (2 * row + part // 2) % 8] = 1.0 + column
+    term = asked(hidden).terms["neighbor"]
+    assert term.right is not None
+    assert int(term.right) == 4
+    assert float(term.loss) < 1e-7
+
+
+def test_padding_and_whole_texts_change_nothing() -> None:
+    hidden = torch.randn((4, 8, 5), generator=torch.Generator().manual_seed(0))
+    other = hidden.clone()
+    other[1], other[0, 7], other[3, :3], other[3, 6:] = 9.0, 7.0, -3.0, math.pi
+    assert asked(other).loss.equal(asked(hidden).loss)
+
+
+def test_texts_that_are_whole_are_asked_nothing() -> None:
+    head = head_of(Neighbors())
+    inputs, hidden = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3, 4))
+    whole = Batch(inputs=inputs)
+    assert head.count(whole) == {}
+    assert head(hidden, whole).terms == {}
+    one_part = replace(whole, parts=torch.zeros((2, 3), dtype=torch.int64))
+    assert head.count(one_part) == {"neighbor": 0}
+    assert float(head(hidden, one_part).loss) == 0.0
+
+
+def test_a_temperature_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"temperature must be above 0, got 0\.0"):
+        Neighbors(temperature=0.0)
+
+
+def test_a_part_is_read_as_if_it_were_alone() -> None:
+    card = published("bert-tiny")
+    model = Model(resized(card.architecture, 50), {"neighbor": Neighbors()}).initialize().eval()
+    ids = torch.randint(0, 50, (1, 8), generator=torch.Generator().manual_seed(0))
+    parts = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
+    place = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
+    both = model.hidden(
+        Batch(inputs=ids, visibility=Visibility(document=parts), parts=parts, place=place)
+    )
+    first, second = model.hidden(Batch(inputs=ids[:, :3])), model.hidden(Batch(inputs=ids[:, 3:]))
+    torch.testing.assert_close(both, torch.cat((first, second), 1), rtol=0, atol=1e-5)
