@@ -138,6 +138,9 @@ class Batch:
     only: "Int[torch.Tensor, 'b'] | None" = None
     """The one column of each row whose hidden state is wanted: the last layer makes no other, and
     hidden states are [b 1 d]. None: all."""
+    all_layers: bool = False
+    """Hidden states are those of all layers side by side, [b t (1 + layers)*d]: what enters the
+    first layer and what each returns, past the norm after the last one where there is one."""
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
     group: "Int[torch.Tensor, 'b'] | None" = None
     """Which rows are asked together, numbered from 0; None: each alone."""

@@ -144,6 +144,38 @@ def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
     assert close(packed[0, : len(alone)], alone)
 
 
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("family", ["bert", "gpt"])
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_each_part_of_a_text_is_read_as_if_it_were_alone(
+    family: str, spec: Any, layers: str
+) -> None:
+    made = with_adapter(family, spec, TokenLabels())
+    texts = [replace(e, label=None) for e in examples(family, (3, 8, 5, 2, 4))]
+
+    def joined(a: Example, b: Example | None) -> Example:
+        ids = [a.inputs] if b is None else [a.inputs, b.inputs]
+        part = np.repeat([0, 1][: len(ids)], [len(one) for one in ids])
+        inputs = np.concatenate(ids)
+        return Example(
+            inputs=inputs,
+            targets=np.full(len(inputs), IGNORE),
+            rank=None if family == "bert" else np.arange(len(inputs)),
+            segments=np.concatenate([e.segments for e in (a, b) if e and e.segments is not None])
+            if family == "bert"
+            else None,
+            part=part,
+        )
+
+    pairs = [(texts[0], texts[1]), (texts[2], None), (texts[3], texts[4])]
+    batch = replace(pad([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all")
+    together = made.hidden(batch)
+    for row, pair in zip(together, pairs, strict=True):
+        whole = [replace(pad([e], SPECIAL), all_layers=layers == "all") for e in pair if e]
+        alone = torch.cat([made.hidden(one)[0] for one in whole])
+        assert close(row[: len(alone)], alone)
+
+
 def test_a_prompt_refuses_rows_with_several_texts() -> None:
     made = with_adapter("gpt", Prompt(length=4))
     with pytest.raises(ValueError, match="one text a row"):

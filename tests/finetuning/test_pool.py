@@ -29,10 +29,13 @@ FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision":
 TEXTS = ["the good cat", "a bad moon and a very red house", "sun"]
 
 
-def task_of(does: Kind = "classify", pool: str | None = None, **more) -> Task:
+def task_of(
+    does: Kind = "classify", pool: str | None = None, layers: str | None = None, **more
+) -> Task:
     labels = () if does in ("regress", "choose") else ("no", "yes")
     columns = Columns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
-    chosen = options(does, {} if pool is None else {"pool": pool})
+    given = {"pool": pool, "layers": layers}
+    chosen = options(does, {name: one for name, one in given.items() if one is not None})
     return Task(does=does, columns=columns, labels=labels, length=24, options=chosen, **more)
 
 
@@ -65,7 +68,12 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
     assert head_of(does, family, own) == customary
     two = {"compare"} if does in ("pairs", "choose") else set()
     for pool in {"last", "mean"} - {own} | two:
-        assert head_of(does, family, pool) == replace(customary, pool=pool, dense=False)
+        layers = "all" if pool == "compare" else "last"
+        other = replace(customary, pool=pool, layers=layers, dense=False)
+        assert head_of(does, family, pool) == other
+        for layers in ("last", "all"):
+            (head,) = heads_for(task_of(does, pool, layers), toy.card(family)).values()
+            assert head == replace(other, layers=layers)
 
 
 @pytest.mark.parametrize("does", KINDS)
@@ -78,18 +86,26 @@ def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None
     if does not in ("pairs", "choose"):
         with pytest.raises(ValueError, match="'compare' is for two texts, and one is read"):
             head_of(does, "bert", "compare")
+    with pytest.raises(ValueError, match=r"layers must be .*'last', 'all'.*, got 'first'"):
+        from_dict(TASK_KINDS[does].options, {"layers": "first"}, "options")
     message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
     with pytest.raises(ValueError, match=message):
         heads_for(task_of(does, "mean"), toy.card("t5"))
+    with pytest.raises(ValueError, match=message):
+        heads_for(task_of(does, layers="all"), toy.card("t5"))
     if does != "multilabel":
         assert heads_for(task_of(does), toy.card("t5"))
 
 
 def check_reading(
-    does: Kind, family: str, pool: str, read: Callable[[torch.Tensor, Example], torch.Tensor]
+    does: Kind,
+    family: str,
+    pool: str,
+    layers: str,
+    read: Callable[[torch.Tensor, Example], torch.Tensor],
 ) -> None:
     """Compare a batch's scores with those of what is read of each row's hidden states alone."""
-    task = task_of(does, pool)
+    task = task_of(does, pool, layers)
     model = opened(task, family)
     asked = ask(task, model.card, model.tokenizer)
     options = ("red", "a green sun") if does == "choose" else ()
@@ -104,28 +120,53 @@ def check_reading(
     with torch.no_grad():
         said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
         for row, example in zip(said, examples, strict=True):
-            hidden = model.model.hidden(pad([example], asked.special))[0]
+            row_alone = replace(pad([example], asked.special), all_layers=layers == "all")
+            hidden = model.model.hidden(row_alone)[0]
             assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)
 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str) -> None:
-    check_reading(does, family, "mean", lambda hidden, _: hidden.mean(0))
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str, layers: str) -> None:
+    check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
+
+
+@pytest.mark.parametrize("does", KINDS)
+@pytest.mark.parametrize(("family", "pool", "column"), [("bert", "first", 0), ("gpt2", "last", -1)])
+def test_a_token_of_all_layers(does: Kind, family: str, pool: str, column: int) -> None:
+    check_reading(does, family, pool, "all", lambda hidden, _: hidden[column])
 
 
 @pytest.mark.parametrize("does", ["pairs", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_two_texts_are_compared_by_their_means(does: Kind, family: str) -> None:
-    """As [u, v, |u - v|, u * v], of texts read together; of an empty text the mean is 0."""
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_two_texts_are_compared_by_their_means(does: Kind, family: str, layers: str) -> None:
+    """As [u, v, |u - v|, u * v], each read by itself; of an empty text the mean is 0."""
 
     def compared(hidden: torch.Tensor, example: Example) -> torch.Tensor:
-        second = np.asarray(example.segments) == 1
+        second = np.asarray(example.part) == 1
         u = hidden[~second].mean(0)
         v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
         return torch.cat((u, v, (u - v).abs(), u * v))
 
-    check_reading(does, family, "compare", compared)
+    check_reading(does, family, "compare", layers, compared)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_compared_texts_are_read_each_by_itself(family: str) -> None:
+    task = task_of("pairs", "compare", "last")
+    model = opened(task, family)
+    pairs = ask(task, model.card, model.tokenizer)
+    single = ask(task_of("classify"), model.card, model.tokenizer)
+    short = ("the sun", "a cat")
+    (pair,) = pairs.questions([Item(texts=short)])
+    alone = [q.example for q in single.questions([Item(texts=(t,)) for t in short])]
+    assert np.array_equal(pair.example.inputs, np.concatenate([e.inputs for e in alone]))
+    with torch.no_grad():
+        together = model.model.hidden(pad([pair.example], pairs.special))[0]
+        each = torch.cat([model.model.hidden(pad([e], pairs.special))[0] for e in alone])
+    torch.testing.assert_close(together, each, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("pooler", [False, True])
@@ -174,11 +215,15 @@ def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_run_is_saved_and_opened_with_what_it_reads(family: str, files, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_a_run_is_saved_and_opened_with_what_it_reads(
+    family: str, layers: str, files, tmp_path: Path
+) -> None:
     from transformers import AutoModel
 
     base = toy.pretrained(family, tmp_path / "base")
-    tuned = quick(base, files, out=tmp_path / "out", baseline=True)
+    options = {"pool": "mean", "layers": layers}
+    tuned = quick(base, files, out=tmp_path / "out", baseline=True, options=options)
     said = tuned.predict(TEXTS)
     again = unmask.load(tmp_path / "out")
     assert again.predict(TEXTS) == said
@@ -187,7 +232,8 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(family: str, files, tmp_pa
     assert unmask.load(tmp_path / "copy").predict(TEXTS) == said
     assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "its head is Labels(pool='mean'), which transformers does not have" in readme
+    said_of_head = "pool='mean'" + ("" if layers == "last" else ", layers='all'")
+    assert f"its head is Labels({said_of_head}), which transformers does not have" in readme
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "ForSequenceClassification" not in config["architectures"][0]
     theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
@@ -197,6 +243,25 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(family: str, files, tmp_pa
     with torch.no_grad():
         hidden = theirs(batch.inputs).last_hidden_state
     assert torch.allclose(hidden, again.model.hidden(batch), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize(
+    "options", [{"pool": "mean"}, {"layers": "all"}, {"pool": "compare"}, {}], ids=str
+)
+def test_numbers_are_said_as_they_are_whatever_is_read(family, options, tmp_path: Path) -> None:
+    """The scale in which they are learned goes into the head, or nothing of it does."""
+    rng = np.random.default_rng(0)
+    rows = [(f"{text}\tthe sun", f"{rng.normal(500, 3):.3f}") for text, _ in toy.texts(48, 1)]
+    train = toy.write(tmp_path / "n.tsv", rows, "a\tb\tscore")
+    base = toy.pretrained(family, tmp_path / "base")
+    given = {"train": train, "dev": train, "text": ("a", "b"), "label": "score"}
+    tuned = quick(base, given, task="regress", options=options, out=tmp_path / "out")
+    pairs = [(text, "the sun") for text, _ in toy.texts(9, 5)]
+    said = tuned.predict(pairs)
+    assert unmask.load(tmp_path / "out").predict(pairs) == pytest.approx(said, rel=1e-5)
+    if family == "bert" or (options.keys() <= {"pool"} and "compare" not in options.values()):
+        assert np.mean(said) == pytest.approx(500, abs=60)
 
 
 def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_path: Path) -> None:
@@ -209,15 +274,20 @@ def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_pa
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base")
-    runs = {"own": (None, "lora"), "mean": ("mean", "lora"), "asked": ("mean", "prompt:length=3")}
-    for name, (pool, tune) in runs.items():
-        quick(base, files, options={"pool": pool}, tune=tune, out=tmp_path / name)
+    runs = {
+        "own": ({}, "lora"),
+        "mean": ({"pool": "mean"}, "lora"),
+        "all": ({"pool": "mean", "layers": "all"}, "lora"),
+        "asked": ({"pool": "mean", "layers": "all"}, "prompt:length=3"),
+    }
+    for name, (read, tune) in runs.items():
+        quick(base, files, options=read, tune=tune, out=tmp_path / name)
     config = json.loads((tmp_path / "mean" / "adapter_config.json").read_text())
     assert config["unmask"]["heads"]["label"]["pool"] == "mean"
     assert "no class of transformers has" in (tmp_path / "mean" / "README.md").read_text()
     several = unmask.Several({name: tmp_path / name for name in runs})
-    names = [list(runs)[i % 3] for i in range(9)]
-    texts = [text for text, _ in toy.texts(9, 5, 1, 20)]
+    names = [list(runs)[i % 4] for i in range(12)]
+    texts = [text for text, _ in toy.texts(12, 5, 1, 20)]
     for text, name, answer in zip(texts, names, several.predict(texts, names), strict=True):
         (alone,) = unmask.load(tmp_path / name).predict([text])
         assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-4)
@@ -259,6 +329,8 @@ def test_a_head_is_kept_only_where_it_reads_the_same(does: Kind, files, tmp_path
         }
     for pool in ("first", "mean"):
         quick(base, files, task=does, options={"pool": pool}, out=tmp_path / pool)
+    fresh = begin(str(tmp_path / "mean"), task_of(does, "mean", "all"), []).fresh()
+    assert "heads.label.out.weight" in fresh
     for was in ("first", "mean"):
         for wanted in ("first", "mean", "last"):
             fresh = begin(str(tmp_path / was), task_of(does, wanted), []).fresh()

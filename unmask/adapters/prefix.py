@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
@@ -137,7 +137,7 @@ class PromptModule(nn.Module):
     """The vectors of the prompt's tokens.
 
     Where a head reads a text's first column, that is the prompt's first token: BERT's pooler sees
-    what stands first.
+    what stands first. Of a text in two parts, each has the prompt before it.
     """
 
     mixes = False
@@ -152,6 +152,7 @@ class PromptModule(nn.Module):
             for head in model.heads.values()
         )
         self._awaited = False
+        self._apart: _Apart | None = None
         if spec.words is None:
             self.begin(model, torch.randint(model.vocab_size, (spec.length,)).tolist())
         else:  # no vector is one, until `begin`
@@ -213,6 +214,9 @@ class PromptModule(nn.Module):
     def _wider(self, batch: Batch) -> Batch:
         """Return the batch with columns for the prompt before each row."""
         n = self.spec.length
+        self._apart = None if batch.parts is None else _Apart.of(batch.parts, n)
+        if self._apart is not None:
+            return self._apart.wider(batch)
         place = batch.place
         if place is not None:
             before = torch.arange(n, device=place.device).expand(len(batch.inputs), -1)
@@ -222,6 +226,7 @@ class PromptModule(nn.Module):
             visibility=_wider(batch.visibility, n),
             place=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
+            all_layers=batch.all_layers,
         )
 
     def _vectors(
@@ -232,7 +237,9 @@ class PromptModule(nn.Module):
             return None
         self._awaited = False
         n = self.spec.length
-        return torch.cat((self.vectors.to(out.dtype).expand(len(out), -1, -1), out[:, n:]), 1)
+        vectors = self.vectors.to(out.dtype).expand(len(out), -1, -1)
+        out = torch.cat((vectors, out[:, n:]), 1)
+        return out if self._apart is None else _put(out, self._apart.second, vectors)
 
     def _after(
         self,
@@ -248,6 +255,8 @@ class PromptModule(nn.Module):
             if cache.length > out.shape[1]:  # what followed the text
                 return None
             cache.prefix = n
+        if self._apart is not None:
+            return out.gather(1, self._apart.text[..., None].expand(-1, -1, out.shape[-1]))
         if self._first:
             return torch.cat((out[:, :1], out[:, n + 1 :]), 1)
         return out[:, n:]
@@ -260,6 +269,59 @@ class PromptModule(nn.Module):
         seen: Visibility | None = given.get("memory_visibility")
         wider = None if seen is None else _wider(seen, self.spec.length)
         return (), given | {"memory_visibility": wider}
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Rows of texts in two parts, with room for a prompt before each part."""
+
+    length: int
+    """Tokens of the prompt."""
+    text: Int[Tensor, "b t"]
+    """The column of each token of the text."""
+    second: Int[Tensor, "b n"]
+    """The columns of the prompt before the second part."""
+
+    @staticmethod
+    def of(parts: Int[Tensor, "b t"], n: int) -> "_Apart":
+        """Make room for `n` tokens; padding stays behind all.
+
+        Raises:
+            ValueError: a row holds several texts.
+        """
+        if parts.device.type == "cpu" and int(parts.max()) > 1:
+            raise ValueError("a prompt stands before one text a row; this batch packs several")
+        column = torch.arange(parts.shape[1], device=parts.device)
+        first = (parts == 0).sum(1, keepdim=True)
+        before = torch.arange(n, device=parts.device)
+        return _Apart(n, column + n * (1 + (parts != 0).long()), n + first + before)
+
+    def wider(self, batch: Batch) -> Batch:
+        """Return the batch with columns for the prompts."""
+        assert batch.parts is not None
+        assert batch.place is not None
+        n, before = self.length, torch.arange(self.length, device=self.text.device)
+        rows, width = self.text.shape
+        empty = batch.inputs.new_zeros((rows, width + 2 * n))
+        document = _put(empty + 1, self.text, batch.parts)
+        document[:, :n] = 0
+        place = _put(empty, self.text, batch.place + n)
+        place[:, :n] = before
+        return Batch(
+            inputs=_put(empty, self.text, batch.inputs),
+            visibility=replace(batch.visibility, document=document),
+            place=_put(place, self.second, before.expand(rows, -1)),
+            segments=None if batch.segments is None else _put(empty, self.text, batch.segments),
+            all_layers=batch.all_layers,
+        )
+
+
+def _put(
+    into: Shaped[Tensor, "b w ..."], columns: Int[Tensor, "b n"], what: Shaped[Tensor, "b n ..."]
+) -> Shaped[Tensor, "b w ..."]:
+    """Put something into columns of each row."""
+    index = columns if into.ndim == 2 else columns[..., None].expand(-1, -1, into.shape[-1])
+    return into.scatter(1, index, what)
 
 
 def places_before(spec: object) -> int:

@@ -171,9 +171,11 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
 def _without_class(card: Published, spec: HeadSpec) -> str | None:
     if isinstance(spec, RecurrentTags):
         return type(spec).__name__
-    if isinstance(spec, Labels) and card.labels is not None and spec.pool != card.labels.pool:
-        return f"{type(spec).__name__}(pool={spec.pool!r})"
-    return None
+    if not isinstance(spec, Labels) or card.labels is None:
+        return None
+    read = {n: getattr(spec, n) for n in ("pool", "layers")}
+    other = [f"{n}={x!r}" for n, x in read.items() if x != getattr(card.labels, n)]
+    return f"{type(spec).__name__}({', '.join(other)})" if other else None
 
 
 def _heads(

@@ -161,9 +161,11 @@ class Around:
     after: tuple[int, ...]
     causal: bool
     length: int
+    apart: bool = False
+    """Two texts are read each by itself."""
 
     @staticmethod
-    def of(special: Special, a: Architecture, length: int) -> "Around":
+    def of(special: Special, a: Architecture, length: int, *, apart: bool = False) -> "Around":
         """Put around texts what the family's tokenizer does: other libraries then ask the same.
 
         A decoder without a token between two texts (GPT-2) has its end-of-text token there, as the
@@ -176,12 +178,14 @@ class Around:
         between = special.between
         if not between and special.end is not None:
             between = (special.end,)
+        if apart:
+            between = (*special.after, *special.before)
         least = len(special.before) + len(between) + len(special.after) + 2
         if length < least:
             raise ValueError(f"length must be at least {least}, got {length}")
         return Around(
             special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal, length=length,
+            causal=a.causal, length=length, apart=apart,
         )  # fmt: skip
 
     def frame(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
@@ -191,17 +195,19 @@ class Around:
         first = [*self.before, *texts[0][: kept[0]].tolist()]
         second: list[int] = []
         if len(texts) == 2:
-            first += self.between
-            second = texts[1][: kept[1]].tolist()
+            begins = len(self.between) - (len(self.before) if self.apart else 0)
+            first += self.between[:begins]
+            second = [*self.between[begins:], *texts[1][: kept[1]].tolist()]
         ids = np.array([*first, *second, *self.after] or [self.special.start], np.int64)
-        segments = None
+        which = None
         if len(texts) == 2:
-            segments = np.repeat([0, 1], [len(first), len(ids) - len(first)])
+            which = np.repeat([0, 1], [len(first), len(ids) - len(first)])
         example = Example(
             inputs=ids,
             targets=np.full(len(ids), IGNORE, np.int64),
             rank=np.arange(len(ids)) if self.causal else None,
-            segments=segments,
+            segments=None if self.apart else which,
+            part=which if self.apart else None,
         )
         return example, kept != [len(t) for t in texts]
 

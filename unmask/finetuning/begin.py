@@ -201,7 +201,7 @@ def _same_labels(opened: Opened, head: str, wanted: HeadSpec, task: Task) -> boo
 def _same_reading(a: HeadSpec, b: HeadSpec) -> bool:
     """Say whether heads of labels read the same of a text."""
     if isinstance(a, Labels) and isinstance(b, Labels):
-        return (a.pool, a.dense) == (b.pool, b.dense)
+        return (a.pool, a.layers, a.dense) == (b.pool, b.layers, b.dense)
     return True
 
 

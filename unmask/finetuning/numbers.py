@@ -55,8 +55,9 @@ def _can_shift(card: Published) -> bool:
     spec, a = card.heads[LABEL], card.architecture
     if not isinstance(spec, Labels) or not isinstance(a, Architecture):
         return False
-    normed = a.norm_final and isinstance(a.norm, LayerNorm) and a.norm.bias and not spec.dense
-    return spec.bias or normed
+    normed = a.norm_final and isinstance(a.norm, LayerNorm) and a.norm.bias
+    linear = not spec.dense and spec.pool != "compare" and spec.layers == "last"
+    return spec.bias or (normed and linear)
 
 
 def _change(model: Model, shift: float, scale: float) -> None:

@@ -95,14 +95,19 @@ def task_of(opened: Opened) -> Task:
             f"(heads: {', '.join(specs) or 'none'})"
         )
     columns = Columns(texts=("text",), label="label")
+    reads = {"pool": spec.pool, "layers": spec.layers}
     if spec.n_labels == 1:
-        return Task(does="regress", columns=columns, length=length, metric="pearson")
+        return Task(
+            does="regress", columns=columns, length=length, metric="pearson", options=reads
+        )  # fmt: skip
     if isinstance(spec.loss, AnyOf):
         return Task(
             does="multilabel", columns=columns, labels=opened.labels, length=length,
-            metric="micro_f1",
+            metric="micro_f1", options=reads,
         )  # fmt: skip
-    return Task(does="classify", columns=columns, labels=opened.labels, length=length)
+    return Task(
+        does="classify", columns=columns, labels=opened.labels, length=length, options=reads
+    )  # fmt: skip
 
 
 def predict(

@@ -107,6 +107,9 @@ def among_rows(
 Pool = Literal["first", "last", "mean", "compare"]
 """Which vectors stand for what a row reads: a token's, their mean, or two texts', compared."""
 
+Layers = Literal["last", "all"]
+"""Whose hidden states a head of labels reads."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
@@ -119,8 +122,11 @@ class Labels:
     """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
     pool: Pool = "first"
     """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean.
-    "compare": of a row with two texts the means u and v of each, as [u, v, |u - v|, u * v] (Conneau
-    et al. 2017, arXiv:1705.02364, section 3.2); both texts are read together all the same."""
+    "compare": of a row with two texts, each read by itself, the means u and v of both, as
+    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2)."""
+    layers: Layers = "last"
+    """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
+    the first one (of some layers, Devlin et al. 2019, section 5.3)."""
     dense: bool = True
     """A linear map and a tanh before the scores: BERT's pooler."""
     bias: bool = True
@@ -138,11 +144,12 @@ class LabelsHead(nn.Module):
         super().__init__()
         self.spec = spec
         width = a.d_model * (4 if spec.pool == "compare" else 1)
+        width *= a.n_layers + 1 if spec.layers == "all" else 1
         self.dense = nn.Linear(width, a.d_model) if spec.dense else None
         self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(a.d_model if spec.dense else width, spec.n_labels, bias=spec.bias)
 
-    def scores(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b labels"]:
+    def scores(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b labels"]:
         """Score the labels of each text."""
         how = self.spec.pool
         x = compared(hidden, batch) if how == "compare" else pool(hidden, batch, how)
@@ -152,7 +159,7 @@ class LabelsHead(nn.Module):
 
     def place(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Say which column of each row it reads; None: all."""
-        if self.spec.pool in ("mean", "compare"):
+        if self.spec.pool in ("mean", "compare") or self.spec.layers == "all":
             return None
         if self.spec.pool == "last" and batch.last is not None:
             return batch.last
@@ -249,16 +256,14 @@ def pool(
 def compared(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:
     """Put the means u and v of each row's two texts beside |u - v| and u * v.
 
-    Special tokens belong to the text that they follow, the first one to the text after it. The mean
-    of no token (GPT-2 has none for an empty second text) is 0.
+    The mean of no token (GPT-2 has none for an empty text) is 0.
 
     Raises:
         ValueError: no row has a second text.
     """
-    if batch.segments is None:
+    if batch.parts is None:
         raise ValueError("this head compares two texts, and one is read: give pairs to `predict`")
-    real, second = _real(hidden, batch), batch.segments > 0
-    u, v = _mean(hidden, real & ~second), _mean(hidden, real & second)
+    u, v = (_mean(hidden, batch.parts == part) for part in (0, 1))
     return torch.cat((u, v, (u - v).abs(), u * v), -1)
 
 

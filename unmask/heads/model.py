@@ -126,7 +126,7 @@ class Model(nn.Module):
                     module.draw()
         return self
 
-    def hidden(self, batch: Batch) -> Float[Tensor, "b t d"]:
+    def hidden(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the backbone alone."""
         return self.backbone(batch)
 
@@ -154,6 +154,11 @@ class Model(nn.Module):
         plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
         return plain and not self.adapters
 
+    @property
+    def reads_all_layers(self) -> bool:
+        """Whether some head reads the hidden states of all layers."""
+        return any(reads_all_layers(spec) for spec in self.specs.values())
+
     def _only(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Find the one column of each row that the heads read, if that is all they read."""
         head, *more = list(self.heads.values()) or [None]
@@ -164,16 +169,24 @@ class Model(nn.Module):
     def forward(self, batch: Batch, *, scores: bool = False) -> Prediction:
         """Read a batch; each head answers what the batch asks of it."""
         only = self._only(batch)
-        hidden = self.backbone(batch if only is None else replace(batch, only=only))
+        read = batch if only is None else replace(batch, only=only)
+        hidden = self.backbone(replace(read, all_layers=True) if self.reads_all_layers else read)
+        last = hidden[..., -self.stack.d_model :]
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
         said: dict[str, Tensor] = {}
         terms = {}
-        for head in self.heads.values():
-            prediction = cast(Head, head)(hidden, batch, scores=scores)
+        for name, head in self.heads.items():
+            whole = reads_all_layers(self.specs[name])
+            prediction = cast(Head, head)(hidden if whole else last, batch, scores=scores)
             said |= prediction.scores
             terms |= prediction.terms
         return Prediction(said, terms)
+
+
+def reads_all_layers(spec: HeadSpec) -> bool:
+    """Say whether a head reads the hidden states of all layers, not those of the last one alone."""
+    return isinstance(spec, Labels) and spec.layers == "all"
 
 
 def _seed(seed: int, name: str) -> int:

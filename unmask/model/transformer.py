@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         memory: Float[Tensor, "b s d"] | None = None,
         memory_visibility: Visibility | None = None,
-    ) -> Float[Tensor, "b n d"]:
+    ) -> Float[Tensor, "b n _"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read."""
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
         x = self.embed(batch, past)
@@ -157,10 +157,14 @@ class Transformer(nn.Module):
         memory_sight = Sight()
         if memory_visibility is not None:
             memory_sight = Sight(across(visibility, memory_visibility, queries))
+        below: list[Tensor] = []
         for i, layer in enumerate(self.layers):
+            if batch.all_layers:
+                below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
             only = batch.only if i == len(self.layers) - 1 else None
             x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i, only)
-        return self.final_dropout(self.final_norm(x))
+        x = self.final_norm(x)
+        return self.final_dropout(torch.cat((*below, x), -1) if below else x)
 
 
 def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | None:

@@ -29,6 +29,7 @@ from unmask.generation.fill import Filled, fill
 from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
+from unmask.heads.model import reads_all_layers
 from unmask.heads.neighbors import Neighbors
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
@@ -159,7 +160,8 @@ class Pipeline:
     def _scores(self, group: Group) -> Iterator[Tensor]:
         heads = self.model.heads
         head = heads[LANGUAGE] if LANGUAGE in heads else next(iter(heads.values()))
-        hidden = self.model.hidden(group.batch)
+        whole = isinstance(head, LabelsHead) and reads_all_layers(head.spec)
+        hidden = self.model.hidden(replace(group.batch, all_layers=whole))
         if isinstance(head, LanguageHead):  # text by text: many tokens times the vocabulary
             yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
         elif isinstance(head, LabelsHead):

@@ -163,9 +163,10 @@ class Several:
             with use(model, only):
                 part = self._parts[only]
                 return list(part.asked.scores(part.model, batch, questions))
-        plain = [replace(e, label=None) for e in examples]
+        plain = pad([replace(e, label=None) for e in examples], special)
+        every = any(self._parts[name].model.reads_all_layers for name in names)
         with use(model, only):
-            hidden = model.backbone(pad(plain, special).to(model.device))
+            hidden = model.backbone(replace(plain, all_layers=every).to(model.device))
         said: list[Any] = [None] * len(questions)
         for name in dict.fromkeys(names):
             rows = [i for i, other in enumerate(names) if other == name]
@@ -194,7 +195,8 @@ class _Known(nn.Module):
 def _knowing(model: Model, hidden: Tensor) -> Generator[None, None, None]:
     """Let a model's heads read hidden states that are known, for a while."""
     backbone = model.backbone
-    model.backbone = cast(Any, _Known(hidden, backbone.table))
+    read = hidden if model.reads_all_layers else hidden[..., -model.stack.d_model :]
+    model.backbone = cast(Any, _Known(read, backbone.table))
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unmask.config import from_dict
 from unmask.finetuning import metrics
-from unmask.finetuning.ask import CHOICE, LABEL, Around, Ask, in_words
+from unmask.finetuning.ask import CHOICE, LABEL, Ask, in_words
 from unmask.finetuning.by_choice import ByChoice, ChoiceInWords
 from unmask.finetuning.choices import (
     Numbering,
@@ -20,11 +20,10 @@ from unmask.finetuning.choices import (
 )
 from unmask.finetuning.kinds.classify import label_heads
 from unmask.finetuning.kinds.files import Files, as_record
-from unmask.finetuning.kinds.kind import one_stack
-from unmask.finetuning.kinds.pooled import head_of_labels
+from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import Choice, Pool
+from unmask.heads.labels import Choice
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -37,13 +36,11 @@ _FEWEST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseOptions:
+class ChooseOptions(PoolOptions):
     """How the answers of a file are read, and what an option is scored by."""
 
     numbering: Numbering | None = None
     """What an answer says: "from 0", "from 1", "letters", "texts" or "names". None: what fits."""
-    pool: Pool | None = None
-    """See `PoolOptions`."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +165,10 @@ class Choose:
         It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a head
         with one label, which says the same scores there.
         """
-        pool = from_dict(ChooseOptions, dict(task.options), "options").pool
+        options = from_dict(ChooseOptions, dict(task.options), "options")
         if in_words(card):
-            return label_heads(task, card, pool)
-        head = head_of_labels(task, card, pool)
+            return label_heads(task, card, options)
+        head = head_of_labels(task, card, options)
         name = CHOICE if (CHOICE,) in card.fields.classes else LABEL
         return {name: replace(head, term=name, n_labels=1, loss=Choice())}
 
@@ -179,9 +176,13 @@ class Choose:
         """By a head on each option, or in words."""
         if in_words(card):
             return ChoiceInWords(task=task, tokenizer=tokenizer)
-        around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
         (head,) = self.heads(task, card)
-        return ByChoice(task=task, tokenizer=tokenizer, around=around, head=head)
+        return ByChoice(
+            task=task,
+            tokenizer=tokenizer,
+            around=around(task, card, tokenizer.special),
+            head=head,
+        )
 
 
 def _texts(context: str, question: str) -> tuple[str, ...]:

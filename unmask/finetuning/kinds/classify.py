@@ -9,14 +9,13 @@ import numpy as np
 
 from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
-from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, in_words
+from unmask.finetuning.ask import LABEL, LANGUAGE, Ask, in_words
 from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.in_words import InWords, spell
 from unmask.finetuning.kinds.files import Files, TextRows, find_pair, find_text
-from unmask.finetuning.kinds.kind import language_spec, one_stack
-from unmask.finetuning.kinds.pooled import PoolOptions, head_of_labels, refuse_pool
+from unmask.finetuning.kinds.kind import language_spec
+from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels, refuse_pool
 from unmask.finetuning.tasks import Item, Task, Truth
-from unmask.heads.labels import Pool
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tokens.tokenizer import Tokenizer
@@ -64,7 +63,7 @@ class Classify:
 
     def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
         """The card's head of labels, or the one that says words."""
-        return label_heads(task, card, from_dict(PoolOptions, task.options, "options").pool)
+        return label_heads(task, card, from_dict(PoolOptions, task.options, "options"))
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head, or in words."""
@@ -77,24 +76,24 @@ def most_frequent(labels: Sequence[str], truths: Any) -> str:
     return max(labels, key=lambda label: (counts[label], -labels.index(label)))
 
 
-def label_heads(task: Task, card: Published, pool: Pool | None) -> dict[str, HeadSpec]:
+def label_heads(task: Task, card: Published, options: PoolOptions) -> dict[str, HeadSpec]:
     """Return the head that labels a whole text: the card's, or the one that says words.
 
     Raises:
         ValueError: the card has neither, or cannot read what shall stand for a text.
     """
     if in_words(card):
-        refuse_pool(card, pool)
+        refuse_pool(card, options)
         return {LANGUAGE: replace(language_spec(card), term=LABEL)}
-    return {LABEL: replace(head_of_labels(task, card, pool), n_labels=max(len(task.labels), 1))}
+    head = head_of_labels(task, card, options)
+    return {LABEL: replace(head, n_labels=max(len(task.labels), 1))}
 
 
 def ask_for_label(task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
     """Ask for the label of a text by a head, or in words."""
     if in_words(card):
         return InWords(task=task, tokenizer=tokenizer, words=spell(task, tokenizer))
-    around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
-    return ByHead(task=task, tokenizer=tokenizer, around=around)
+    return ByHead(task=task, tokenizer=tokenizer, around=around(task, card, tokenizer.special))
 
 
 CLASSIFY = Classify(TextRows(kind="classify", counts=(1,), find=find_text))

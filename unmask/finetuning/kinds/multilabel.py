@@ -12,15 +12,14 @@ from jaxtyping import Bool
 
 from unmask.config import from_dict
 from unmask.finetuning import reading
-from unmask.finetuning.ask import LABEL, Around, Ask, in_words
+from unmask.finetuning.ask import LABEL, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
-from unmask.finetuning.kinds.kind import one_stack
-from unmask.finetuning.kinds.pooled import head_of_labels
+from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
 from unmask.finetuning.measures.label_sets import of_label_sets
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import AnyOf, Pool
+from unmask.heads.labels import AnyOf
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -34,15 +33,13 @@ SETS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultilabelOptions:
+class MultilabelOptions(PoolOptions):
     """How labels are read, when one is said, and by what."""
 
     separator: str = ","
     """Between the labels in a field of text; lists need none."""
     threshold: float = 0.5
     """The probability from which a label is said."""
-    pool: Pool | None = None
-    """See `PoolOptions`."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -143,7 +140,7 @@ class Multilabel:
                 f"{card.name} says its answers in words, and several at once are a text: fine-tune "
                 "it with the task `generate`, or take an encoder or a decoder"
             )
-        head = head_of_labels(task, card, _options(task.options).pool)
+        head = head_of_labels(task, card, _options(task.options))
         return {LABEL: replace(head, n_labels=len(task.labels), loss=AnyOf())}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
@@ -151,7 +148,7 @@ class Multilabel:
         return ByLabels(
             task=task,
             tokenizer=tokenizer,
-            around=Around.of(tokenizer.special, one_stack(card.architecture), task.length),
+            around=around(task, card, tokenizer.special),
             threshold=_options(task.options).threshold,
         )
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unmask.finetuning.ask import Around
 from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.tasks import Task
-from unmask.heads.labels import Labels, Pool
+from unmask.heads.labels import Labels, Layers, Pool
 from unmask.published.card import Published
+from unmask.tokens.vocabulary import Special
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,14 +16,18 @@ class PoolOptions:
     """What a head of labels reads of a text."""
 
     pool: Pool | None = None
-    """The token whose vector stands for a text, the mean over all, or of two texts their means,
-    compared (see `Labels.pool`). None: the model's own, the first of an encoder (Devlin et al.
-    2019, section 4.1) and the last of a decoder (Radford et al. 2018, section 3.2); but "compare"
-    for two texts if the model has no trained pooler (see `without_pooler`)."""
+    """The token whose vector stands for a text, the mean over all, or of two texts, each read by
+    itself, their means, compared (see `Labels.pool`). None: the model's own, the first of an
+    encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et al. 2018,
+    section 3.2); but "compare" for two texts if the model has no trained pooler (see
+    `without_pooler`)."""
+    layers: Layers | None = None
+    """Whose vectors are read: those of the last layer, or of all, side by side (see
+    `Labels.layers`). None: the last one's, but all to compare two texts."""
 
 
-def head_of_labels(task: Task, card: Published, pool: Pool | None) -> Labels:
-    """Return the card's head of labels; asked for another pool than its own it is one linear map.
+def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
+    """Return the card's head of labels; asked to read something else it is one linear map.
 
     Raises:
         ValueError: the model has no such head, its first token reads no other, or there are no two
@@ -29,7 +35,9 @@ def head_of_labels(task: Task, card: Published, pool: Pool | None) -> Labels:
     """
     if card.labels is None:
         raise ValueError(f"{card.name} has no head for labels")
-    if pool is None or pool == card.labels.pool:
+    pool = options.pool or card.labels.pool
+    layers = options.layers or ("all" if pool == "compare" else card.labels.layers)
+    if (pool, layers) == (card.labels.pool, card.labels.layers):
         return card.labels
     if pool == "first" and one_stack(card.architecture).causal:
         fits = "'last', 'mean' or 'compare'" if reads_two(task) else "'last' or 'mean'"
@@ -38,21 +46,21 @@ def head_of_labels(task: Task, card: Published, pool: Pool | None) -> Labels:
         )
     if pool == "compare" and not reads_two(task):
         raise ValueError("options.pool 'compare' is for two texts, and one is read")
-    return replace(card.labels, pool=pool, dense=False)
+    return replace(card.labels, pool=pool, layers=layers, dense=False)
 
 
-def refuse_pool(card: Published, pool: Pool | None) -> None:
-    """Refuse the option for a card whose model says its answers in words.
+def refuse_pool(card: Published, options: PoolOptions) -> None:
+    """Refuse the options for a card whose model says its answers in words.
 
     Raises:
-        ValueError: it is given.
+        ValueError: one is given.
     """
-    if pool is not None:
-        raise ValueError(
-            f"options.pool is for a head of labels, and {card.name} says its answers in words: "
-            "leave it out, or take an encoder ('first', 'last', 'mean' or 'compare') or a decoder "
-            f"('last', 'mean' or 'compare'); got {pool!r}"
-        )
+    for name in ("pool", "layers"):
+        if (given := getattr(options, name)) is not None:
+            raise ValueError(
+                f"options.{name} is for a head of labels, and {card.name} says its answers in "
+                f"words: leave it out, or take an encoder or a decoder; got {given!r}"
+            )
 
 
 def without_pooler(task: Task) -> Task:
@@ -66,6 +74,12 @@ def without_pooler(task: Task) -> Task:
     if task.does not in ("pairs", "regress") or not reads_two(task) or options.get("pool"):
         return task
     return replace(task, options={**options, "pool": "compare"})
+
+
+def around(task: Task, card: Published, special: Special) -> Around:
+    """Say what stands around a text that a head of labels reads."""
+    apart = task.options.get("pool") == "compare"
+    return Around.of(special, one_stack(card.architecture), task.length, apart=apart)
 
 
 def reads_two(task: Task) -> bool:

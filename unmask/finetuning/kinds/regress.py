@@ -68,7 +68,7 @@ class Regress:
 
     def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
         """The card's head of labels with one score, or the one that says words."""
-        return label_heads(task, card, from_dict(PoolOptions, task.options, "options").pool)
+        return label_heads(task, card, from_dict(PoolOptions, task.options, "options"))
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """By a head, or in words."""
