@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from toy_text import corpus
 
 from unmask.serving.pipeline import load
@@ -474,6 +475,38 @@ def test_any_encoder_can_be_asked_which_part_follows_which(
         quiet=True, changes=changes, threads=1,
     )  # fmt: skip
     assert set(on.model.specs) == {"language", "neighbor"}
+
+
+def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypatch) -> None:
+    more = {"seed": 3, "threads": 1, "quiet": True, "data": text, "checkpoint_every": 3}
+    changes = [*COMMON, *SMALL["bert-tiny"], 'frozen=["backbone.tokens.*", "*.layers.0.*"]']
+    made = pretrain("bert-tiny", out=tmp_path / "r", steps=8, changes=changes, **more)
+    once = pretrain("bert-tiny", out=tmp_path / "once", steps=1, changes=changes, **more)
+    first, last = once.model.weights(), made.model.weights()
+    same = {name for name in last if torch.equal(first[name], last[name])}
+    assert same == {n for n in last if n.startswith(("backbone.tokens", "backbone.layers.0."))}
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("bert-tiny", out=tmp_path / "broken", steps=8, changes=changes, **more)
+    pretrain(out=tmp_path / "broken", resume=True, threads=1, quiet=True)
+    assert learned(tmp_path / "broken") == learned(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("frozen", "message"),
+    [
+        ('["backbone.token.*"]', r"frozen: no parameter is called 'backbone\.token\.\*'"),
+        ('["*"]', r"frozen: \* leaves nothing to be learned"),
+    ],
+)
+def test_frozen_must_name_something_and_leave_something(
+    frozen: str, message: str, text: Path, tmp_path: Path
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], f"frozen={frozen}"]
+    with pytest.raises(ValueError, match=message):
+        pretrain("bert-tiny", data=text, out=tmp_path / "r", steps=2, quiet=True, changes=changes)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -522,6 +523,7 @@ def _start(
     """Build the model and lay out its data."""
     shards = _shards(recipe, card, begun, replace(plan, terminal=None))
     model = network(card, recipe, shards.tokenizer, begun)
+    _freeze(model, recipe.frozen)
     card = replace(card, architecture=model.architecture)
     data = lay_out(
         shards,
@@ -557,6 +559,25 @@ def network(
         return replace(card, architecture=architecture).build().initialize(recipe.seed)
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     return begun.model.train()
+
+
+def _freeze(model: Model, patterns: Sequence[str]) -> None:
+    """Keep some parameters as they are.
+
+    Raises:
+        ValueError: there are none of such a name, or nothing is left to learn.
+    """
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        frozen = [name for name in named if fnmatchcase(name, pattern)]
+        if not frozen:
+            raise ValueError(
+                f"frozen: no parameter is called {pattern!r} (they are {', '.join(named)})"
+            )
+        for name in frozen:
+            named[name].requires_grad_(False)
+    if not any(p.requires_grad for p in named.values()):
+        raise ValueError(f"frozen: {', '.join(patterns)} leaves nothing to be learned")
 
 
 def _length(recipe: Recipe, card: Published) -> int:

@@ -89,6 +89,9 @@ class Recipe:
     architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Differences to the card's architecture, as plain data: {"d_model": 128}."""
     dropout: float | None = None
+    frozen: tuple[str, ...] = ()
+    """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
+    the vectors of tokens."""
     objective: Objective | None = None
 
     data: tuple[str, ...] = ()
