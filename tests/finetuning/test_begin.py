@@ -11,6 +11,7 @@ import toy_models as toy
 from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning.begin import begin
 from unmask.finetuning.tasks import Columns, Task
+from unmask.heads.labels import Labels
 
 COLUMNS = Columns(texts=("text",), label="label")
 TASK = Task(does="classify", columns=COLUMNS, labels=("no", "yes"), name="classify")
@@ -98,8 +99,10 @@ def test_a_head_for_something_else_is_drawn_anew(kind: str, labels: list[str], t
     begun = begin(str(classifier(tmp_path, kind, labels)), TASK, [])
     assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.fresh())
     assert begun.task.labels == ("no", "yes")
-    pooled = "heads.label.dense.weight" not in begun.fresh()
-    assert pooled == (kind in ("BertForSequenceClassification", "BertModel"))
+    assert "heads.label.dense.weight" not in begun.fresh()
+    (head,) = begun.card.heads.values()
+    assert isinstance(head, Labels)
+    assert head.dense == (kind in ("BertForSequenceClassification", "BertModel"))
 
 
 def test_a_head_for_a_number_is_kept_for_a_number(tmp_path: Path) -> None:

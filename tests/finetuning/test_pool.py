@@ -170,7 +170,7 @@ def test_compared_texts_are_read_each_by_itself(family: str) -> None:
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_without_a_trained_pooler_two_texts_are_compared(pooler: bool, tmp_path: Path) -> None:
+def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -> None:
     """BERT's pooler is learned from the next sentence; asked for no such thing, none is there."""
     card = toy.card("bert")
     heads = card.heads if pooler else {"language": card.heads["language"]}
@@ -182,7 +182,8 @@ def test_without_a_trained_pooler_two_texts_are_compared(pooler: bool, tmp_path:
         begun = begin(given, task_of(does), [])
         (head,) = begun.card.heads.values()
         assert isinstance(head, Labels)
-        assert head.pool == ("compare" if does == "pairs" and not pooler else "first")
+        means = ("compare" if does == "pairs" else "mean", "all")
+        assert (head.pool, head.layers) == (("first", "last") if pooler else means)
         assert begin(given, task_of(does, "first"), []).card.heads["label"].pool == "first"
     rows = [
         f"{text}\t{other}\t{i % 2}" for i, text in enumerate(TEXTS * 4) for other in ("cat", "sun")

@@ -71,7 +71,7 @@ def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -
     train = toy.write(tmp_path / "train.tsv", toy.texts(16, 1))
     run = finetune(
         folder, task="classify", train=train, dev=train, tune="lora", out=tmp_path / "run",
-        epochs=1.0, rate=3e-2, terminal=None,
+        epochs=1.0, rate=3e-2, terminal=None, options={"pool": "first"},
     )  # fmt: skip
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert ("`unmask convert unmask-mini-en BASE`" in card) == (folder == base)

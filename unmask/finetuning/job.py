@@ -22,6 +22,7 @@ from unmask.finetuning.auxiliary import with_next
 from unmask.finetuning.batches import together
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
+from unmask.finetuning.kinds.pooled import reads_two
 from unmask.finetuning.methods import Frozen, begin_method, is_small, word_of
 from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
@@ -278,8 +279,9 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
             "from the training texts"
         )
     if begun.task.options.get("pool") != tuning.options.get("pool"):
+        means = "the two texts' means are compared" if reads_two(begun.task) else "the mean is read"
         notes.append(
-            "no pooler was trained: the two texts' means are compared (--option pool=first for "
+            f"no pooler was trained: {means}, of all layers (--option pool=first for "
             f"{begun.card.name}'s own head, which transformers has a class for)"
         )
     if tuning.initialize == "random" or not begun.trained:

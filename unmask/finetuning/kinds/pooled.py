@@ -19,11 +19,12 @@ class PoolOptions:
     """The token whose vector stands for a text, the mean over all, or of two texts, each read by
     itself, their means, compared (see `Labels.pool`). None: the model's own, the first of an
     encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et al. 2018,
-    section 3.2); but "compare" for two texts if the model has no trained pooler (see
+    section 3.2); but of a model without a trained pooler the mean, or "compare" (see
     `without_pooler`)."""
     layers: Layers | None = None
     """Whose vectors are read: those of the last layer, or of all, side by side (see
-    `Labels.layers`). None: the last one's, but all to compare two texts."""
+    `Labels.layers`). None: the last one's, but all to compare two texts, and of a model without a
+    trained pooler."""
 
 
 def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
@@ -67,13 +68,15 @@ def without_pooler(task: Task) -> Task:
     """Return the task as a model does it best whose head for labels has no trained map.
 
     BERT's first token and the map above it are learned from the next sentence. A model that was not
-    asked for it says more of two texts by their means: with unmask-mini-en and 1,000 rows, 11
-    points of SICK's accuracy and 35 of STS-B's correlation (docs/log.md, 2026-11-21).
+    asked for it says more by the means of all layers, of one text or of two (docs/log.md,
+    2026-11-21, has the figures of unmask-mini-en).
     """
     options: dict[str, Any] = dict(task.options)
-    if task.does not in ("pairs", "regress") or not reads_two(task) or options.get("pool"):
+    given = options.get("pool") or options.get("layers")
+    if task.does not in ("classify", "pairs", "multilabel", "regress") or given:
         return task
-    return replace(task, options={**options, "pool": "compare"})
+    pool = "compare" if reads_two(task) else "mean"
+    return replace(task, options={**options, "pool": pool, "layers": "all"})
 
 
 def around(task: Task, card: Published, special: Special) -> Around:
