@@ -43,6 +43,7 @@ from unmask.finetuning.job import prepare
 from unmask.finetuning.methods import Full, begin_method
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.single import start
+from unmask.finetuning.used_tokens import keep_used
 from unmask.published.catalogue import published
 from unmask.serving.pipeline import load
 from unmask.tokens.tokenizer import learn
@@ -108,6 +109,7 @@ class OursTuning:
         job = prepare(tuning, None, folder / "none", World(), threads, None)
         model = job.begun.model(0)
         begin_method(Full(), model, 0)
+        keep_used(model, job.examples, job.asked.special.pad)
         self.reports = loop.train(start(job, model, 0))
 
     def turn(self, steps: int) -> list[float]:

@@ -21,6 +21,7 @@ from unmask.finetuning.methods import rates, reading, schedule, thaw
 from unmask.finetuning.numbers import out_of_scale
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.score import score
+from unmask.finetuning.used_tokens import keep_used, restore
 from unmask.heads.model import Model
 from unmask.hiding.collate import size
 from unmask.training import loop, parallel
@@ -49,6 +50,8 @@ def train_one(job: Job, arm: str, seed: int) -> tuple[Model, State]:
     folder = job.place(arm, seed)
     folder.mkdir(exist_ok=True)
     model = job.model(arm, seed)
+    read = (*job.examples, *(q.example for q in job.watched[1]))
+    keep_used(model, read, job.asked.special.pad)
     checkpoint, damaged = checkpoints.newest(folder)
     for line in (*damaged, *checkpoints.rewind(folder, checkpoint)):
         job.warn(line)
@@ -61,6 +64,7 @@ def train_one(job: Job, arm: str, seed: int) -> tuple[Model, State]:
         state = _train(job, model, seed, folder, checkpoint)
     assert state is not None
     model.load_state_dict(dict(state.tensors), strict=False)
+    restore(model)
     model.eval()
     out_of_scale(model, job.asked)
     if job.tuning.auxiliary:
