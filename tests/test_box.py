@@ -35,7 +35,7 @@ TEXTS = ["The old king saw the gate.", "“It’s late,” she said — and left
 BLANKS = {
     "The film was directed [MASK] a young woman.": "by",
     "She took [MASK] hat and went away.": "her",
-    "They won the match by two [MASK].": "goals",
+    "The team scored two [MASK] in the second half.": "goals",
     "He looked at her with his blue [MASK].": "eyes",
 }
 
