@@ -191,6 +191,7 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
     train = tmp_path / "pairs.tsv"
     train.write_text("sentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
     tuned = finetune(given, task="pairs", train=train, out=tmp_path / "out", device="cpu", **FAST)
+    assert any("two texts' means are compared" in note for note in tuned.notes) == (not pooler)
     again = unmask.load(tmp_path / "out")
     pair = ("a red sun", "the cat")
     assert again.predict([pair]) == tuned.predict([pair])

@@ -178,6 +178,7 @@ def prepare(
             "weights; pretrain it first, or tune it in full"
         )
     parameters, words = model.parameter_count(), in_words(begun.card)
+    of_weights = _of_weights(begun, tuning)
     tuning = plan.settle(tuning, task, len(data.train), parameters, words=words)
     tuning = _sized(tuning, begun, folder, world.device)
     questions = asked.questions(data.train)
@@ -210,7 +211,7 @@ def prepare(
         facts=facts,
         notes=(
             *data.notes,
-            *_of_weights(begun, tuning),
+            *of_weights,
             *of_cuts(task, n_cut, len(data.train), "training"),
         ),
         warnings=data.warnings,
