@@ -63,6 +63,7 @@ def test_the_same_is_learned_and_other_vectors_stay(
     read = {int(i) for text, _ in FEW for i in tokenizer.encode(text).ids}
     assert set(moved.nonzero()[:, 0].tolist()) <= read | set(tokenizer.special.ids)
     assert 0 < int(moved.sum()) < len(moved)
+    assert few.best.tuned == few.opened.model.parameter_count()
     unseen = "eight rivers run, very blue"
     assert few.predict([unseen])[0]["probability"] == pytest.approx(
         whole.predict([unseen])[0]["probability"], abs=1e-4

@@ -327,8 +327,7 @@ def _scored(job: Job, arm: str, seed: int, model: Model, state: State) -> Scored
     asked = settled(plain(job.asked), model, job.data.dev, job.dev)
     dev = score(asked, model, job.data.dev, job.dev)
     test = score(asked, model, job.data.test, job.test) if job.test else {}
-    tuned = sum(x.numel() for x in state.tensors.values())
-    return Scored(arm=arm, seed=seed, step=state.step, dev=dev, test=test, tuned=tuned)
+    return Scored(arm=arm, seed=seed, step=state.step, dev=dev, test=test, tuned=job.n_tuned)
 
 
 def _opened(job: Job, model: Model) -> Opened:
