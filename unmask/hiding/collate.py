@@ -191,8 +191,9 @@ def arrange(
     place = _places(lengths, t) if packed else None
     parts = None
     if any(e.part is not None for e in examples):
-        document = parts = _parts(groups, t)
-        place = _places([_part_lengths(group) for group in groups], t)
+        halves = [_part_lengths(group) for group in groups]
+        document, place = _documents(halves, t), _places(halves, t)
+        parts = document
     segments = None
     if any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
@@ -272,17 +273,6 @@ def _places(lengths: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "b 
     out = np.zeros((len(lengths), width), np.int64)
     for row, ns in zip(out, lengths, strict=True):
         row[: sum(ns)] = np.concatenate([np.arange(n) for n in ns])
-    return out
-
-
-def _parts(groups: Sequence[Sequence[Example]], width: int) -> Int[np.ndarray, "b t"]:
-    """Number the parts of each row's texts: 2 i and 2 i + 1 of its text i."""
-    out = np.full((len(groups), width), -1, np.int64)
-    for row, group in zip(out, groups, strict=True):
-        end = 0
-        for i, e in enumerate(group):
-            row[end : end + len(e.inputs)] = 2 * i + (0 if e.part is None else e.part)
-            end += len(e.inputs)
     return out
 
 

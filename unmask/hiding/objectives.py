@@ -163,60 +163,6 @@ class NextSentence:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two texts hidden as one, before + A + between + B + after, with a question about the two."""
-
-    objective: Hide
-    question: NextSentence = NextSentence()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.objective.conceal, InPlace):
-            raise ValueError(
-                "a pair of texts can only be hidden in place: objective.conceal must be InPlace, "
-                f"got {type(self.objective.conceal).__name__}"
-            )
-
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """What the objective asks, and the question."""
-        return (*self.objective.asks, self.question.asks)
-
-    @property
-    def pairs(self) -> bool:
-        """It asks about two texts."""
-        return True
-
-    @property
-    def causal(self) -> bool:
-        """As the objective."""
-        return self.objective.causal
-
-    @property
-    def times(self) -> int | None:
-        """A text is hidden anew in every epoch."""
-        return None
-
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
-        """Count the tokens: those of the row, or one for each text, and the special ones."""
-        frame = len(special.before) + len(special.between) + len(special.after)
-        return np.maximum(n, 2) + frame
-
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return _budget(self, length, special)
-
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
-        """Make two texts of one (or of it and `text.other`), and hide."""
-        a, b, label = self.question(text, rng)
-        between = special.between if len(b) else ()
-        framed = join(special.before, a, between, b, special.after)
-        example = self.objective.hide(framed, special, rng)
-        first = len(special.before) + len(a) + len(between) if len(b) else len(framed)
-        segments = (np.arange(len(framed)) >= first).astype(np.int64)
-        return replace(example, segments=segments, label=label)
-
-
-@dataclass(frozen=True)
 class Neighbors:
     """Which of many texts B is the one that followed A?
 
@@ -252,7 +198,69 @@ class Neighbors:
 
 
 @dataclass(frozen=True)
-class Apart:
+class _Two:
+    """Two texts hidden in place, with a question about them."""
+
+    objective: Hide
+    question: NextSentence | Neighbors
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "two texts can only be hidden in place: objective.conceal must be InPlace, "
+                f"got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What the objective asks, and the question."""
+        return (*self.objective.asks, self.question.asks)
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+
+@dataclass(frozen=True)
+class Pair(_Two):
+    """Two texts hidden as one, before + A + between + B + after, with a question about the two."""
+
+    objective: Hide
+    question: NextSentence = NextSentence()
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about two texts."""
+        return True
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens: those of the row, or one for each text, and the special ones."""
+        frame = len(special.before) + len(special.between) + len(special.after)
+        return np.maximum(n, 2) + frame
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Make two texts of one (or of it and `text.other`), and hide."""
+        a, b, label = self.question(text, rng)
+        between = special.between if len(b) else ()
+        framed = join(special.before, a, between, b, special.after)
+        example = self.objective.hide(framed, special, rng)
+        first = len(special.before) + len(a) + len(between) if len(b) else len(framed)
+        segments = (np.arange(len(framed)) >= first).astype(np.int64)
+        return replace(example, segments=segments, label=label)
+
+
+@dataclass(frozen=True)
+class Apart(_Two):
     """A text in two parts, each hidden and read by itself, with a question about the two.
 
     Both are in one row, before + A + after + before + B + after, and do not see each other; the
@@ -263,32 +271,10 @@ class Apart:
     objective: Hide
     question: Neighbors = Neighbors()
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.objective.conceal, InPlace):
-            raise ValueError(
-                "parts of a text can only be hidden in place: objective.conceal must be InPlace, "
-                f"got {type(self.objective.conceal).__name__}"
-            )
-
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """What the objective asks, and the question."""
-        return (*self.objective.asks, self.question.asks)
-
     @property
     def pairs(self) -> bool:
         """Both parts are of one text."""
         return False
-
-    @property
-    def causal(self) -> bool:
-        """As the objective."""
-        return self.objective.causal
-
-    @property
-    def times(self) -> int | None:
-        """A text is cut and hidden anew in every epoch."""
-        return None
 
     def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of both parts."""
