@@ -88,6 +88,15 @@ def test_numbers_differ_by_their_squared_difference() -> None:
     torch.testing.assert_close(term.total, (first - second).square().sum())
 
 
+def test_a_head_that_reads_all_layers_is_given_all_of_them() -> None:
+    m = mixed(Model(adapted.BERT, {"label": Labels(n_labels=3, layers="all")}).initialize(1))
+    b = batch("bert")
+    torch.manual_seed(4)
+    first, second = (m(b).terms["label"].total for _ in range(2))
+    torch.manual_seed(4)
+    torch.testing.assert_close(Consistent(m)(b).terms["label"].total, (first + second) / 2)
+
+
 def test_tokens_without_a_label_are_not_compared() -> None:
     m = Model(adapted.BERT, {"tag": TokenLabels(n_labels=4)}).initialize(1)
     mixed(m)

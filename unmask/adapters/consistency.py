@@ -20,6 +20,7 @@ from unmask.heads.labels import (
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
 
+OfLabels = LabelsHead | TokenLabelsHead
 SUFFIX = "_consistency"
 """After the name of a term: the loss that its two readings differ by."""
 
@@ -50,7 +51,8 @@ class Consistent:
         """Read a batch, and again if that is compared."""
         if not (compared := self._compared(self.model.count(batch))):
             return self.model(batch)
-        first, second = self._read(batch), self._read(batch)
+        labels = [name for name, head in self.model.heads.items() if isinstance(head, OfLabels)]
+        first, second = (self.model(batch, scores=labels) for _ in range(2))
         terms = {
             name: replace(term, total=(term.total + second.terms[name].total) / 2)
             for name, term in first.terms.items()
@@ -65,19 +67,8 @@ class Consistent:
         if not self.model.training:
             return {}
         heads = self.model.heads.values()
-        specs = [head.spec for head in heads if isinstance(head, LabelsHead | TokenLabelsHead)]
+        specs = [head.spec for head in heads if isinstance(head, OfLabels)]
         return {spec.term: spec.loss for spec in specs if spec.term in counts}
-
-    def _read(self, batch: Batch) -> Prediction:
-        hidden = self.model.hidden(batch)
-        said: dict[str, Tensor] = {}
-        terms: dict[str, Term] = {}
-        for head in self.model.heads.values():
-            compared = isinstance(head, LabelsHead | TokenLabelsHead)
-            prediction: Prediction = head(hidden, batch, scores=compared)
-            said |= prediction.scores
-            terms |= prediction.terms
-        return Prediction(said, terms)
 
 
 def difference(

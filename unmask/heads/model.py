@@ -166,8 +166,11 @@ class Model(nn.Module):
             return None
         return head.place(batch)
 
-    def forward(self, batch: Batch, *, scores: bool = False) -> Prediction:
-        """Read a batch; each head answers what the batch asks of it."""
+    def forward(self, batch: Batch, *, scores: bool | Collection[str] = False) -> Prediction:
+        """Read a batch; each head answers what the batch asks of it.
+
+        With `scores`, those heads, or all, also return what they said.
+        """
         only = self._only(batch)
         read = batch if only is None else replace(batch, only=only)
         hidden = self.backbone(replace(read, all_layers=True) if self.reads_all_layers else read)
@@ -178,7 +181,8 @@ class Model(nn.Module):
         terms = {}
         for name, head in self.heads.items():
             whole = reads_all_layers(self.specs[name])
-            prediction = cast(Head, head)(hidden if whole else last, batch, scores=scores)
+            said_too = scores if isinstance(scores, bool) else name in scores
+            prediction = cast(Head, head)(hidden if whole else last, batch, scores=said_too)
             said |= prediction.scores
             terms |= prediction.terms
         return Prediction(said, terms)
