@@ -88,13 +88,14 @@ class Visibility:
     """The rank is the place itself, known without reading a tensor, so kernels need no mask."""
 
     def among(
-        self, queries: int, keys: int, *, strict: bool = False
+        self, queries: int, keys: int, *, strict: bool = False, window: int | None = None
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
         """Say which of `keys` tokens the last `queries` of them see.
 
         None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
-        tells the kernel), unless `strict` or a document needs it. With `strict`, rank[j] < rank[i]:
-        the stream that may not see its own token.
+        tells the kernel), unless `strict`, a window or a document needs it. With `strict`, rank[j]
+        < rank[i]: the stream that may not see its own token. With `window`, only tokens at most so
+        many columns away: a matter of the layer, and not transitive.
         """
         import torch
 
@@ -105,10 +106,12 @@ class Visibility:
         if self.document is not None:
             same = self.document[:, keys - queries :, None] == self.document[:, None, :]
             visible = same if visible is None else visible & same
+        place = torch.arange(keys, device=None if visible is None else visible.device)
+        q, k = place[keys - queries :, None], place[None, :]
+        if window is not None:
+            near = ((q - k).abs() <= window)[None]
+            visible = near if visible is None else visible & near
         if self.causal and (visible is not None or strict):
-            device = None if visible is None else visible.device
-            place = torch.arange(keys, device=device)
-            q, k = place[keys - queries :, None], place[None, :]
             order = (k < q if strict else k <= q)[None]
             visible = order if visible is None else visible & order
         return None if visible is None else visible[:, None]

@@ -6,10 +6,11 @@ from unmask.heads.labels import Labels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
 from unmask.published.bert import BERT_TINY
+from unmask.published.card import resized
 
 
 def architecture():
-    return BERT_TINY.with_vocabulary(50).architecture
+    return resized(BERT_TINY.architecture, 50)
 
 
 def test_a_head_begins_alike_whatever_stands_beside_it() -> None:

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, long_text, text, texts
 
-from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden
+from unmask.hiding.choose import (
+    Everything,
+    NGrams,
+    Spans,
+    Tail,
+    Tokenwise,
+    Words,
+    can_be_hidden,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 RATES = st.floats(0.01, 1.0)
@@ -44,15 +52,36 @@ def test_every_token_is_as_likely_to_be_hidden_as_any_other():
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
+@pytest.mark.parametrize("choose", [Words, NGrams])
 @given(texts(least=1), SEEDS, RATES)
-def test_words_are_hidden_whole_and_never_more_than_the_rate(tokens, seed, rate):
+def test_words_are_hidden_whole_and_never_more_than_the_rate(choose, tokens, seed, rate):
     free = np.random.default_rng(seed).random(len(tokens)) < 0.9
-    hidden = Words(rate)(tokens, free, np.random.default_rng(seed))
+    hidden = choose(rate)(tokens, free, np.random.default_rng(seed))
     assert not (hidden & ~free).any()
     assert hidden.sum() <= max(1, round(rate * len(tokens)))
     continues = (tokens.marks[1:] & 1) == 0
     together = continues & free[1:] & free[:-1]
     assert (hidden[1:] == hidden[:-1])[together].all()
+
+
+def test_n_words_are_hidden_together_with_a_chance_of_one_to_n():
+    n, rng, seen = 200_000, np.random.default_rng(0), Counter()
+    tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens
+    hidden = NGrams(0.005, longest=3)(tokens, np.ones(n, bool), rng)
+    assert hidden.sum() == 1000
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden.astype(int), [0]))))
+    seen = Counter((np.diff(edges.reshape(-1, 2)) // 2).ravel().tolist())
+    runs_seen = sum(seen.values())
+    for words in (1, 2, 3):  # few are side by side by chance
+        expected = runs_seen * (1 / words) / (1 + 1 / 2 + 1 / 3)
+        assert abs(seen[words] - expected) < 4 * np.sqrt(expected)
+
+
+def test_a_run_of_words_that_is_too_long_is_made_shorter():
+    tokens = text(range(10, 20), words=[0, 2, 4, 6, 8])
+    for seed in range(40):
+        hidden = NGrams(0.5, longest=3)(tokens, np.ones(10, bool), np.random.default_rng(seed))
+        assert hidden.sum() == 4  # five tokens are allowed, and words are of two
 
 
 @given(SEEDS)
@@ -120,7 +149,7 @@ def test_everything_is_everything():
     assert Everything()(text([2, 20, 3]), free, np.random.default_rng(0)).all()
 
 
-@pytest.mark.parametrize("choose", [Tokenwise(), Words(), Spans(), Tail(), Everything()])
+@pytest.mark.parametrize("choose", [Tokenwise(), Words(), NGrams(), Spans(), Tail(), Everything()])
 def test_the_same_seed_chooses_the_same_tokens(choose):
     tokens, free = long_text(300), np.ones(300, bool)
     a, b = (choose(tokens, free, np.random.default_rng(7)) for _ in "ab")
@@ -139,7 +168,7 @@ def test_an_id_outside_the_vocabulary_is_named():
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
-@pytest.mark.parametrize("choose", [Tokenwise, Words, Spans])
+@pytest.mark.parametrize("choose", [Tokenwise, Words, NGrams, Spans])
 def test_rates_must_be_shares(choose, rate):
     with pytest.raises(ValueError, match="rate must be above 0 and at most 1"):
         choose(rate)

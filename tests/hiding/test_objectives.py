@@ -20,6 +20,7 @@ from unmask.hiding.objectives import (
     NextSentence,
     Objective,
     Pair,
+    SentenceOrder,
     Static,
 )
 
@@ -28,7 +29,7 @@ HUNDRED = replace(T5, size=1000, sentinels=tuple(range(999, 899, -1)), ids=froze
 UNILM = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
 ALL = [
     objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
-    objectives.T5, UNILM, Static(objectives.BERT, 4), Apart(objectives.MASKED),
+    objectives.T5, UNILM, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -72,6 +73,7 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         (objectives.MASKED, BERT, 512, 510),
         (objectives.BERT, BERT, 512, 509),
         (objectives.WHOLE_WORD, BERT, 128, 125),
+        (objectives.ALBERT, BERT, 512, 509),
         (objectives.GPT, GPT, 1024, 1024),
         (objectives.GPT, LLAMA, 2048, 2048),
         (objectives.GPT, T5, 512, 511),
@@ -107,9 +109,9 @@ def test_objectives_say_what_they_ask():
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 3
-    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True, False]
-    assert [o.times for o in ALL] == [None] * 7 + [4, None]
+    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 4
+    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True, False, False]
+    assert [o.times for o in ALL] == [None] * 7 + [4, None, None]
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,27 @@ def test_texts_are_cut_to_the_lengths_that_one_token_at_a_time_would_give(n_a, n
         lengths[0 if lengths[0] > lengths[1] else 1] -= 1
     a, b = objectives._trimmed(text(range(n_a)), text(range(n_b)), room, rng())
     assert (len(a), len(b)) == tuple(lengths) == expected
+
+
+def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
+    tokens, question = long_text(60), SentenceOrder(short=0.0)
+    tokens.marks[:] = 0
+    tokens.marks[::10] = SENTENCE
+    swapped, cuts = 0, set()
+    for seed in range(400):
+        a, b, label = question(tokens, rng(seed))
+        first, second = (b, a) if label else (a, b)
+        assert np.array_equal(np.concatenate((first.ids, second.ids)), tokens.ids)
+        swapped += label
+        cuts.add(len(first))
+    assert 160 < swapped < 240
+    assert cuts == {10, 20, 30, 40, 50}
+    assert not Pair(objectives.MASKED, question).pairs  # nothing comes from elsewhere
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_text_of_one_token_has_no_order(n):
+    assert Pair(objectives.MASKED, SentenceOrder())(long_text(n), BERT, rng()).label == IGNORE
 
 
 def test_a_tenth_of_the_rows_is_shorter():

@@ -57,6 +57,44 @@ def t5(kind: str = "T5ForConditionalGeneration", **changes: Any) -> Any:
     return _fill(model)
 
 
+def _like_bert(family: str, name: str, kind: str, changes: dict[str, Any]) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 64, "max_position_embeddings": 42, "pad_token_id": 1,
+    }  # fmt: skip
+    config = getattr(hf, f"{name}Config")(**(sizes | changes))
+    return _fill(getattr(hf, f"{name}{kind}")(config))
+
+
+def roberta(kind: str = "ForMaskedLM", name: str = "Roberta", **changes: Any) -> Any:
+    return _like_bert("roberta", name, kind, {"type_vocab_size": 1} | changes)
+
+
+def albert(kind: str = "ForPreTraining", **changes: Any) -> Any:
+    small = {"embedding_size": 16, "pad_token_id": 0}
+    return _like_bert("albert", "Albert", kind, small | changes)
+
+
+def modernbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    tokens = ("pad", "bos", "eos", "cls", "sep")
+    small = {f"{role}_token_id": 0 for role in tokens} | {"local_attention": 6}
+    return _like_bert("modernbert", "ModernBert", kind, small | changes)
+
+
+def distilbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64,
+        "max_position_embeddings": 40, "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"DistilBert{kind}")(hf.DistilBertConfig(**(sizes | changes))))
+
+
+_ALTERNATING = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
+
 SHAPES: dict[str, Callable[[], Any]] = {
     "bert": bert,
     "bert, relu, one layer, wide heads": lambda: bert(
@@ -64,6 +102,16 @@ SHAPES: dict[str, Callable[[], Any]] = {
     ),
     "bert, tanh gelu, four segments": lambda: bert(hidden_act="gelu_new", type_vocab_size=4),
     "bert, masked LM only": lambda: bert("BertForMaskedLM"),
+    "roberta": roberta,
+    "xlm-roberta": lambda: roberta(name="XLMRoberta"),
+    "camembert": lambda: roberta(name="Camembert"),
+    "albert": albert,
+    "albert, nothing shared, masked LM only": lambda: albert("ForMaskedLM", num_hidden_groups=3),
+    "distilbert": distilbert,
+    "modernbert": modernbert,
+    "modernbert, five layers, other windows": lambda: modernbert(
+        num_hidden_layers=5, local_attention=4, layer_types=_ALTERNATING
+    ),
     "gpt2": gpt2,
     "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),
     "t5": t5,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import SHAPES, V, bert, gpt2, saved
+from reference import SHAPES, V, albert, bert, distilbert, gpt2, modernbert, roberta, saved
 
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder
@@ -41,6 +41,8 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     kind = type(reference).__name__
     more: dict[str, torch.Tensor] = {}
     theirs: dict[str, torch.Tensor] = {}
+    if "pad_token_id" in reference.config.to_dict():  # where RoBERTa's places are counted from
+        ids[ids == reference.config.pad_token_id] = 2
     if kind.startswith("T5"):
         source, there = texts(4, b, s), documents([12, 5, 3], s)
         more = {"source": source, "source_visibility": Visibility(document=there)}
@@ -54,8 +56,8 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     else:
         theirs = {"input_ids": ids, "attention_mask": real.long()}
         visibility = Visibility(document=document, causal=kind.startswith("GPT2"))
-    if kind.startswith("Bert"):
-        segments = texts(5, b, t) % reference.config.type_vocab_size
+    if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
+        segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
     batch = Batch(inputs=ids, visibility=visibility, targets=targets, asked=asked, **more)
     prediction = ours(batch, scores=True)
@@ -63,7 +65,7 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
 
     out = reference(**theirs, output_hidden_states=True)
     states = out.decoder_hidden_states if kind.startswith("T5") else out.hidden_states
-    logits = out.prediction_logits if kind == "BertForPreTraining" else out.logits
+    logits = out.prediction_logits if kind.endswith("ForPreTraining") else out.logits
     close(hidden, states[-1], real)
     (term,) = prediction.terms
     close(prediction.scores[term], logits.flatten(0, 1)[asked])
@@ -74,26 +76,43 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     )
 
 
+@pytest.mark.parametrize(
+    ("make", "asks", "theirs"),
+    [(bert, "next_sentence", "seq_relationship_logits"), (albert, "sentence_order", "sop_logits")],
+)
 @torch.no_grad()
-def test_next_sentence_scores_equal_the_reference(tmp_path: Path) -> None:
-    reference = bert()
+def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: Path) -> None:
+    reference = make()
     ours = open_folder(saved(reference, tmp_path)).model
     ids, labels = texts(1, 3, 9), torch.tensor([0, 1, 1])
-    out = reference(input_ids=ids, labels=None)
+    out = getattr(reference(input_ids=ids, labels=None), theirs)
     prediction = ours(Batch(inputs=ids, labels=labels), scores=True)
-    close(prediction.scores["next_sentence"], out.seq_relationship_logits)
-    expected = torch.nn.functional.cross_entropy(out.seq_relationship_logits, labels)
-    close(prediction.terms["next_sentence"].loss, expected)
+    close(prediction.scores[asks], out)
+    close(prediction.terms[asks].loss, torch.nn.functional.cross_entropy(out, labels))
 
 
-@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2ForSequenceClassification"])
+LABELLED = {
+    "BertForSequenceClassification": lambda: bert("BertForSequenceClassification", num_labels=3),
+    "GPT2ForSequenceClassification": lambda: gpt2("GPT2ForSequenceClassification", num_labels=3),
+    "Roberta": lambda: roberta("ForSequenceClassification", num_labels=3),
+    "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
+    "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
+    "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
+    "ModernBert, mean": lambda: modernbert(
+        "ForSequenceClassification", num_labels=3, classifier_pooling="mean"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
 def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: Path) -> None:
-    reference = (bert if kind.startswith("Bert") else gpt2)(kind, num_labels=3)
+    reference = LABELLED[kind]()
     ours = open_folder(saved(reference, tmp_path)).model
     t, lengths = 9, [9, 4, 1]
     document = documents(lengths, t)
-    ids = torch.where(document >= 0, texts(1, 3, t), 0)
+    pad = reference.config.pad_token_id or 0
+    ids = torch.where(document >= 0, texts(1, 3, t), pad)
     batch = Batch(
         inputs=ids,
         visibility=Visibility(document=document, causal=kind.startswith("GPT2")),

@@ -46,6 +46,8 @@ CASES = [
     Case("RoBERTa, static", Static(objectives.MASKED, 10), ROBERTA, 0.15),
     Case("spans in place", Hide(Spans(0.15, 3.8), InPlace()), BERT, 0.15),
     Case("pairs in RoBERTa's frame", Pair(Hide(Words(0.2), InPlace())), ROBERTA, 0.2),
+    Case("ALBERT", objectives.ALBERT, BERT, 0.15),
+    Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),
     Case("GPT with an end of text", objectives.GPT, T5, 1.0),
@@ -126,7 +128,9 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         assert [part.tolist() for part in frame] == [list(special.before), list(special.between)]
         assert whole[len(whole) - len(special.after) :].tolist() == list(special.after)
         assert e.label in (0, 1)
-        if e.label:
+        if e.label and not case.objective.pairs:  # swapped
+            assert (np.concatenate((b, a)) == text.ids[: len(a) + len(b)]).all()
+        elif e.label:
             assert contains(text.ids, a)
             assert contains(text.other.ids, b)
         else:

@@ -85,9 +85,7 @@ def _why_never(model: Model, card: Published, name: str | None) -> str | None:
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
     if own := heads_without_class(card, model.specs):
-        return f"no class of transformers has a head {own[0]}"
-    if tuple(model.specs) not in card.fields.classes:
-        return f"no class of transformers has the heads {' + '.join(model.specs)}"
+        return f"no class of transformers has a head {next(iter(own.values()))}"
     before_text = isinstance(find(model, name), PrefixModule | PromptModule)
     if before_text and task_type(model) in (None, "FEATURE_EXTRACTION"):
         return f"PEFT has no prefixes and prompts for the heads {' + '.join(model.specs) or 'none'}"

@@ -22,7 +22,7 @@ from unmask.checkpoints.tensors import (
     write_tensors,
 )
 from unmask.config import from_dict, to_dict
-from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, TokenLabels
+from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec, Model
 from unmask.heads.neighbors import Neighbors
@@ -130,9 +130,20 @@ def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:
         architecture = card.fields.read(theirs)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
-    return replace(
-        card, architecture=architecture, name=str(theirs.get("_name_or_path") or folder.name)
-    )
+    name = str(theirs.get("_name_or_path") or folder.name)
+    return replace(card, architecture=architecture, name=name, labels=_labels(card, theirs))
+
+
+def _labels(card: Published, theirs: Mapping[str, Any]) -> Labels | None:
+    """Return the card's head of labels, reading what their configuration says."""
+    if card.labels is None or card.fields.pools is None:
+        return card.labels
+    key, pools = card.fields.pools
+    if (said := theirs.get(key)) is None:
+        return card.labels
+    if said not in pools:
+        raise ValueError(f"{key} {said!r} is not one of {sorted(pools)}")
+    return replace(card.labels, pool=cast(Pool, pools[said]))
 
 
 def _modern(name: str) -> str:
@@ -152,9 +163,15 @@ def labels_named(spec: HeadSpec) -> bool:
     return isinstance(spec, Labels | TokenLabels | RecurrentTags)
 
 
-def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> tuple[str, ...]:
-    """Describe the heads that no class of transformers has."""
-    return tuple(said for s in specs.values() if (said := _without_class(card, s)) is not None)
+def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[str, str]:
+    """Describe the heads that no class of transformers has, by name.
+
+    The class is the one that has the most of the others.
+    """
+    own = {n: said for n, s in specs.items() if (said := _without_class(card, s)) is not None}
+    left = [n for n, s in specs.items() if n not in own and not isinstance(s, Neighbors)]
+    class_of = max((k for k in card.fields.classes if set(k) <= set(left)), key=len)
+    return own | {n: type(specs[n]).__name__ for n in left if n not in class_of}
 
 
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
@@ -162,9 +179,10 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
     own = heads_without_class(card, specs)
     if not own:
         return None
+    which, rest = ("its", "model below the head") if len(own) == len(specs) else ("a", "rest")
     return (
-        f"its head is {own[0]}, which transformers does not have: that opens the model below the "
-        "head, `unmask.load` opens both"
+        f"{which} head is {next(iter(own.values()))}, which transformers does not have: that opens "
+        f"the {rest}, `unmask.load` opens both"
     )
 
 
@@ -173,7 +191,9 @@ def _without_class(card: Published, spec: HeadSpec) -> str | None:
         return type(spec).__name__
     if not isinstance(spec, Labels) or card.labels is None:
         return None
-    read = {n: getattr(spec, n) for n in ("pool", "layers")}
+    pools = {} if card.fields.pools is None else card.fields.pools[1]
+    pool = {} if spec.pool in pools.values() else {"pool": spec.pool}
+    read = {**pool, "layers": spec.layers}
     other = [f"{n}={x!r}" for n, x in read.items() if x != getattr(card.labels, n)]
     return f"{type(spec).__name__}({', '.join(other)})" if other else None
 
@@ -312,11 +332,10 @@ def write_folder(
     theirs = config_of(model, card, tokenizer, labels)
     _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
     weights = {k: v.to(dtype) for k, v in model.weights().items()}
-    own: dict[str, Tensor] = {}
-    if heads_without_class(card, model.specs):
-        own = {k: v for k, v in weights.items() if k.startswith("heads.")}
+    others = heads_without_class(card, model.specs)
+    own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
     state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
-    if own or not model.specs:
+    if others.keys() == model.specs.keys():
         state = card.names.without_prefix(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
@@ -331,20 +350,11 @@ def config_of(
     tokenizer: Tokenizer | None = None,
     labels: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return their config.json of a model of ours.
-
-    Raises:
-        ValueError: their library has no class with just these heads.
-    """
+    """Return their config.json of a model of ours."""
     own = heads_without_class(card, model.specs)
-    with_weights = (n for n, s in model.specs.items() if not isinstance(s, Neighbors))
-    heads = () if own else tuple(with_weights)
     classes = card.fields.classes
-    if heads not in classes:
-        known = "; ".join(" + ".join(k) or "none" for k in classes)
-        raise ValueError(
-            f"no class of transformers has the heads {' + '.join(heads)} (known: {known})"
-        )
+    has = {n for n, s in model.specs.items() if n not in own and not isinstance(s, Neighbors)}
+    heads = next(k for k in classes if set(k) == has)
     theirs = card.fields.write(resized(model.architecture, model.vocab_size))
     theirs |= {"model_type": card.fields.model_type, "architectures": [classes[heads]]}
     if own:
@@ -357,6 +367,7 @@ def config_of(
     if labels:
         theirs["id2label"] = {str(i): name for i, name in enumerate(labels)}
         theirs["label2id"] = {name: i for i, name in enumerate(labels)}
+    theirs |= _pool(model.specs, card)
     if labels and (problem := _problem(model.specs)) is not None:
         theirs["problem_type"] = problem
     if tokenizer is not None:
@@ -372,6 +383,16 @@ def _problem(specs: Mapping[str, HeadSpec]) -> str | None:
     if isinstance(spec.loss, AnyOf):
         return SEVERAL_LABELS
     return "regression" if spec.n_labels == 1 else "single_label_classification"
+
+
+def _pool(specs: Mapping[str, HeadSpec], card: Published) -> dict[str, str]:
+    """Return what their configuration says of the pool of a head of labels."""
+    if card.fields.pools is None:
+        return {}
+    key, pools = card.fields.pools
+    used = [spec.pool for spec in specs.values() if isinstance(spec, Labels)]
+    said = [theirs for theirs, ours in pools.items() if ours in used]
+    return {key: said[0]} if said else {}
 
 
 def _special_ids(special: Special, model: Model) -> dict[str, int]:

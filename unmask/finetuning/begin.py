@@ -128,7 +128,7 @@ def _from_card(
     card = card if dropout is None else _dropped(card, dropout)
     folder = None if tokenizer is None else locate(tokenizer)
     known = learn(card.tokenizer, texts) if folder is None else Tokenizer.load(folder)
-    card = replace(card.with_vocabulary(known.size), heads=heads)
+    card = replace(card.with_vocabulary(known.special), heads=heads)
     return Beginning(card=card, tokenizer=known, tensors={}, task=task)
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
-from unmask.model.parts import Dropout
+from unmask.model.parts import ACTIVATIONS, Activation, Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,10 @@ class Labels:
     """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
     the first one (of some layers, Devlin et al. 2019, section 5.3)."""
     dense: bool = True
-    """A linear map and a tanh before the scores: BERT's pooler."""
+    """A linear map and an activation before the scores: BERT's pooler."""
+    activation: Activation = "tanh"
+    norm: bool = False
+    """The architecture's norm after the activation (ModernBERT)."""
     bias: bool = True
     dropout: float = 0.1
 
@@ -145,7 +148,8 @@ class LabelsHead(nn.Module):
         self.spec = spec
         width = a.d_model * (4 if spec.pool == "compare" else 1)
         width *= a.n_layers + 1 if spec.layers == "all" else 1
-        self.dense = nn.Linear(width, a.d_model) if spec.dense else None
+        self.dense = nn.Linear(width, a.d_model, bias=a.bias) if spec.dense else None
+        self.norm = a.norm.build(a.d_model) if spec.norm else nn.Identity()
         self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(a.d_model if spec.dense else width, spec.n_labels, bias=spec.bias)
 
@@ -154,7 +158,7 @@ class LabelsHead(nn.Module):
         how = self.spec.pool
         x = compared(hidden, batch) if how == "compare" else pool(hidden, batch, how)
         if self.dense is not None:
-            x = torch.tanh(self.dense(x))
+            x = self.norm(ACTIVATIONS[self.spec.activation](self.dense(x)))
         return self.out(self.dropout(x))
 
     def place(self, batch: Batch) -> Int[Tensor, "b"] | None:

@@ -136,7 +136,7 @@ class LanguageHead(nn.Module):
         self.spec = spec
         self.dense = self.norm = None
         if spec.transform is not None:
-            self.dense = nn.Linear(a.d_model, a.d_embed)
+            self.dense = nn.Linear(a.d_model, a.d_embed, bias=a.bias)
             self.norm = a.norm.build(a.d_embed)
             self.activation = ACTIVATIONS[spec.transform]
         self.scale = a.d_model**-0.5 if spec.scaled else 1.0
@@ -150,7 +150,7 @@ class LanguageHead(nn.Module):
         """The matrix of the scores."""
         return self._table[0].weight if self.out is None else self.out.weight
 
-    def before_scores(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    def before_scores(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n _"]:
         """Apply what stands between the backbone and the matrix of the scores."""
         if self.dense is not None and self.norm is not None:
             hidden = self.norm(self.activation(self.dense(hidden)))

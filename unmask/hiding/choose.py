@@ -100,12 +100,8 @@ class Words:
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
-        """Hide whole words. The piece of a word at which a row begins is a word as well."""
-        begins = (text.marks & WORD) > 0
-        word = np.cumsum(begins | ~free | ~np.concatenate(([False], free[:-1])))
-        word = np.where(free, word, 0)  # the special tokens' own number; words count from 1
-        sizes = np.bincount(word, minlength=1)
-        sizes[0] = 0
+        """Hide whole words."""
+        word, sizes = words_of(text, free)
         n = max(1, round(self.rate * len(free)))
         chosen = np.zeros(len(sizes), bool)
         for w in rng.permutation(np.flatnonzero(sizes)).tolist():
@@ -115,6 +111,59 @@ class Words:
             if n == 0:
                 break
         return chosen[word]
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Every word may be one token: no better bound than token by token."""
+        return Tokenwise(self.rate).folded(n)
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """Runs of n whole words, n drawn with a chance proportional to 1/n up to `longest`.
+
+    Lan et al. 2020, arXiv:1909.11942, section 4.1, equation 1. The runs begin at words in random
+    order. One that would bring the tokens above round(rate * tokens), or that meets a special
+    token, is made shorter; one that meets a hidden word is passed over (released code,
+    `create_masked_lm_predictions`).
+    """
+
+    rate: float = 0.15
+    longest: int = 3
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1 word, got {self.longest}")
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide runs of words."""
+        word, sizes = words_of(text, free)
+        where = np.flatnonzero(sizes)
+        first = np.searchsorted(np.maximum.accumulate(word), where)  # token of each word
+        weights = 1 / np.arange(1, self.longest + 1)
+        drawn = rng.choice(self.longest, len(where), p=weights / weights.sum()) + 1
+        budget = max(1, round(self.rate * len(free)))
+        hidden = np.zeros(len(free), bool)
+        for i in rng.permutation(len(where)).tolist():
+            run = self._run(int(first[i]), sizes[where[i : i + int(drawn[i])]], free, budget)
+            if not hidden[run].any():
+                hidden[run] = True
+                budget -= run.stop - run.start
+            if budget == 0:
+                break
+        return hidden
+
+    def _run(
+        self, first: int, sizes: Int[np.ndarray, "n"], free: Bool[np.ndarray, "t"], budget: int
+    ) -> slice:
+        """Return the tokens of as many of the words as fit the budget and stand together."""
+        ends = first + np.cumsum(sizes)
+        fits = [end for end in ends.tolist() if end - first <= budget and free[first:end].all()]
+        return slice(first, fits[-1] if fits else first)
 
     def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
         """Every word may be one token: no better bound than token by token."""
@@ -241,6 +290,33 @@ def _ordinary(special: Special) -> Bool[np.ndarray, "v"]:
     unknown = {special.unknown} - roles  # GPT-2 has one token for all of these
     table[[i for i in special.ids - unknown if i < special.size]] = False
     return table
+
+
+def check_shares(**shares: float) -> None:
+    """Refuse a share of a whole that is none.
+
+    Raises:
+        ValueError: it is below 0 or above 1.
+    """
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {share}")
+
+
+def words_of(
+    text: Tokens, free: Bool[np.ndarray, "t"]
+) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "w"]]:
+    """Number the word of each token, and count the tokens of each word.
+
+    Special tokens have the number 0, which counts no token. The piece of a word at which a row
+    begins is a word as well.
+    """
+    begins = (text.marks & WORD) > 0
+    word = np.cumsum(begins | ~free | ~np.concatenate(([False], free[:-1])))
+    word = np.where(free, word, 0)
+    sizes = np.bincount(word, minlength=1)
+    sizes[0] = 0
+    return word, sizes
 
 
 def _check_rate(rate: float) -> None:

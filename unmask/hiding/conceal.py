@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE, Example, Tokens
-from unmask.hiding.choose import Choose, can_be_hidden
+from unmask.hiding.choose import Choose, can_be_hidden, check_shares
 from unmask.tokens.vocabulary import Special
 
 
@@ -68,9 +68,7 @@ class InPlace:
     asks: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
-        for name, share in (("mask", self.mask), ("random", self.random)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {share}")
+        check_shares(mask=self.mask, random=self.random)
         if self.mask + self.random > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
             raise ValueError(f"mask + random must be at most 1, got {self.mask} + {self.random}")
 

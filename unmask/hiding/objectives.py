@@ -7,7 +7,16 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import IGNORE, SENTENCE, Example, Tokens
-from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden
+from unmask.hiding.choose import (
+    Everything,
+    NGrams,
+    Spans,
+    Tail,
+    Tokenwise,
+    Words,
+    can_be_hidden,
+    check_shares,
+)
 from unmask.hiding.conceal import Future, InPlace, Sentinels, join
 from unmask.tokens.vocabulary import Special
 
@@ -21,7 +30,7 @@ class AnyObjective(Protocol):
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The names of what is asked: "masked", "next_token", "spans", "next_sentence", "neighbor".
+        """The names of what is asked: "masked", "next_token", "next_sentence", "neighbor", ...
 
         The terms of the loss have the same names.
         """
@@ -62,7 +71,7 @@ class AnyObjective(Protocol):
 class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
-    choose: Tokenwise | Words | Spans | Tail | Everything
+    choose: Tokenwise | Words | NGrams | Spans | Tail | Everything
     conceal: InPlace | Sentinels | Future
 
     @property
@@ -134,9 +143,12 @@ class NextSentence:
     asks: ClassVar[str] = "next_sentence"
 
     def __post_init__(self) -> None:
-        for name, share in (("random", self.random), ("short", self.short)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {share}")
+        check_shares(random=self.random, short=self.short)
+
+    @property
+    def elsewhere(self) -> bool:
+        """It needs a text from elsewhere."""
+        return True
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
         """Cut the text; return A, B and the label.
@@ -163,6 +175,39 @@ class NextSentence:
 
 
 @dataclass(frozen=True)
+class SentenceOrder:
+    """Do A and B, which follow each other in one text, stand in their order? Label 0 if so, 1 not.
+
+    Lan et al. 2020, arXiv:1909.11942, section 3.1. The text is cut at a random beginning of a
+    sentence, or where it is but one sentence, anywhere in its middle half; half of the texts are
+    swapped. Of 10 % of the texts only the first sentences are used, up to a random length
+    (`short_seq_prob` of the released code).
+    """
+
+    swapped: float = 0.5
+    short: float = 0.1
+    asks: ClassVar[str] = "sentence_order"
+
+    def __post_init__(self) -> None:
+        check_shares(swapped=self.swapped, short=self.short)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Both texts are of one."""
+        return False
+
+    def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
+        """Cut the text; return A, B and the label, which is IGNORE where there is no B."""
+        if rng.random() < self.short:
+            text = _until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+        if len(text) < 2:
+            return text, text[len(text) :], IGNORE
+        cut = _cut(text, 1, rng)
+        a, b = text[:cut], text[cut:]
+        return (b, a, 1) if rng.random() < self.swapped else (a, b, 0)
+
+
+@dataclass(frozen=True)
 class Neighbors:
     """Which of many texts B is the one that followed A?
 
@@ -184,16 +229,9 @@ class Neighbors:
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
         """Cut the text; B is empty where it is too short."""
-        n = len(text)
-        if n < 2 * self.shortest:
-            return text, text[n:]
-        starts = _sentence_starts(text)
-        starts = starts[(starts >= self.shortest) & (starts <= n - self.shortest)]
-        if len(starts):
-            cut = int(rng.choice(starts))
-        else:
-            least = max(self.shortest, n // 4)
-            cut = int(rng.integers(least, n - least, endpoint=True))
+        if len(text) < 2 * self.shortest:
+            return text, text[len(text) :]
+        cut = _cut(text, self.shortest, rng)
         return text[:cut], text[cut:]
 
 
@@ -202,7 +240,7 @@ class _Two:
     """Two texts hidden in place, with a question about them."""
 
     objective: Hide
-    question: NextSentence | Neighbors
+    question: NextSentence | SentenceOrder | Neighbors
 
     def __post_init__(self) -> None:
         if not isinstance(self.objective.conceal, InPlace):
@@ -232,12 +270,12 @@ class Pair(_Two):
     """Two texts hidden as one, before + A + between + B + after, with a question about the two."""
 
     objective: Hide
-    question: NextSentence = NextSentence()
+    question: NextSentence | SentenceOrder = NextSentence()
 
     @property
     def pairs(self) -> bool:
-        """It asks about two texts."""
-        return True
+        """Some of the second texts are from elsewhere."""
+        return self.question.elsewhere
 
     def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the row, or one for each text, and the special ones."""
@@ -399,6 +437,10 @@ BERT = Pair(MASKED, NextSentence())
 """Devlin et al. 2019, section 3.1, both tasks."""
 WHOLE_WORD = Pair(Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1)), NextSentence())
 """BERT with whole words hidden: README of the released code, 31 May 2019."""
+ALBERT = Pair(Hide(NGrams(rate=0.15), InPlace(mask=0.8, random=0.1)), SentenceOrder())
+"""Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
+MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
+"""Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
 PREFIX = Hide(Tail(), Future())
@@ -422,6 +464,20 @@ def _sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
     """Return where sentences begin. One begins with the text, even in the middle of one."""
     starts = np.flatnonzero(text.marks & SENTENCE)
     return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
+
+
+def _cut(text: Tokens, least: int, rng: np.random.Generator) -> int:
+    """Draw where to cut a text, `least` tokens or more from its ends.
+
+    At the beginning of a sentence, or where there is none, anywhere in its middle half.
+    """
+    n = len(text)
+    starts = _sentence_starts(text)
+    starts = starts[(starts >= least) & (starts <= n - least)]
+    if len(starts):
+        return int(rng.choice(starts))
+    least = max(least, n // 4)
+    return int(rng.integers(least, n - least, endpoint=True))
 
 
 def _until(text: Tokens, target: int) -> Tokens:

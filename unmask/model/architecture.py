@@ -8,6 +8,7 @@ from unmask.model.parts import Activation, LayerNorm, Norm
 from unmask.model.positions import Learned, Position
 
 Slot = Literal["into", "out", "after"]
+Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
 POST: frozenset[Slot] = frozenset({"after"})
 
@@ -23,6 +24,15 @@ class Architecture:
     d_ff: int
     head_width: int | None = None
     """None: d_model / n_heads. T5's larger sizes differ."""
+    embed_width: int | None = None
+    """Of token vectors, which a linear map then widens (Lan et al. 2020, section 3.1). None:
+    d_model."""
+    shared: frozenset[Sublayer] = frozenset()
+    """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
+    3.1)."""
+    window: tuple[int | None, ...] = ()
+    """How many columns away a token sees, in the first layer, the second and so on, from the start
+    again; None, or nothing: any."""
     n_segments: int = 0
     position: Position = Learned(512)
     norm: Norm = LayerNorm()
@@ -62,7 +72,7 @@ class Architecture:
     @property
     def d_embed(self) -> int:
         """Width of token vectors before the first block."""
-        return self.d_model
+        return self.embed_width or self.d_model
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart.
@@ -72,9 +82,14 @@ class Architecture:
         """
         attention = 4 * self.d_model * self.n_heads * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
-        seen = 4 * length * self.n_heads * self.d_head * (0.5 if self.causal else 1)
+        each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
+        near = self.window or (None,)
+        reach = [near[i % len(near)] for i in range(self.n_layers)]
+        seen = each * sum(length if w is None else min(length, 2 * w + 1) for w in reach)
         matrices = attention * (1 + self.cross) + forward
-        return float(self.n_layers * (2 * matrices + seen * (1 + self.cross)))
+        widen = 0 if self.embed_width is None else self.embed_width * self.d_model
+        crossed = each * length * self.n_layers * self.cross
+        return float(2 * (self.n_layers * matrices + widen) + seen + crossed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,14 @@
 """`attend`, the one place that calls a kernel, and the Attention sublayer."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unmask.batch import Visibility
 from unmask.model.architecture import Architecture
 from unmask.model.cache import LayerCache
 from unmask.model.parts import Dropout
@@ -14,19 +18,100 @@ PLAIN_UP_TO = 512
 this many keys."""
 
 
+BANDED_FROM = 8
+"""Texts of so many windows are cut into blocks that see their neighbors only; below, a mask of all
+pairs is as fast."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Who sees whom within a window; the pairs of a text are never all written out."""
+
+    visibility: Visibility
+    window: int
+
+    def row(self, at: Int[Tensor, "b"], keys: int) -> Bool[Tensor, "b 1 1 s"]:
+        """Say what one query of each row sees, the one in column `at`."""
+        v, place, own = self.visibility, torch.arange(keys, device=at.device), at[:, None]
+        visible = (place - own).abs() <= self.window
+        if v.causal:
+            visible &= place <= own
+        if v.rank is not None:
+            visible = visible & (v.rank <= v.rank.gather(1, own))
+        if v.document is not None:
+            visible = visible & (v.document == v.document.gather(1, own))
+        return visible[:, None, None]
+
+    def blocks(self, keys: int, device: torch.device) -> Bool[Tensor, "b 1 n w 3*w"]:
+        """Say what the queries of each block of `window` columns see of it and its neighbors.
+
+        Columns after the last one see everything: nobody listens to them, and a softmax over
+        nothing is not a number.
+        """
+        v, w = self.visibility, self.window
+        n = -(-keys // w)
+        place = torch.arange(-w, (n + 1) * w, device=device)
+        q, k = place[w:-w].view(n, w, 1), place.unfold(0, 3 * w, w)[:, None]
+        visible = (((q - k).abs() <= w) & (k >= 0) & (k < keys))[None]
+        if v.causal:
+            visible = visible & (k <= q)
+        if v.rank is not None:
+            one, near = self._cut(v.rank, n)
+            visible = visible & (near <= one)
+        if v.document is not None:
+            one, near = self._cut(v.document, n)
+            visible = visible & (near == one)
+        return (visible | (q >= keys))[:, None]
+
+    def _cut(
+        self, numbers: Int[Tensor, "b s"], n: int
+    ) -> tuple[Int[Tensor, "b n w 1"], Int[Tensor, "b n 1 3*w"]]:
+        w, lacking = self.window, n * self.window - numbers.shape[1]
+        around = F.pad(numbers, (w, w + lacking), value=-2)
+        return around[:, w:-w].unflatten(1, (n, w))[..., None], around.unfold(1, 3 * w, w)[
+            :, :, None
+        ]
+
+
 class Sight:
-    """Who sees whom, as kernels want it: a mask, or the word that none is needed."""
+    """Who sees whom, as kernels want it: a mask, a band, or the word that none is needed."""
 
     def __init__(
-        self, mask: Bool[Tensor, "b 1 t s"] | None = None, *, causal: bool = False
+        self,
+        mask: Bool[Tensor, "b 1 t s"] | None = None,
+        *,
+        causal: bool = False,
+        band: Band | None = None,
     ) -> None:
         self.mask = mask
         """True where a key is visible; None: everywhere, or everything before (`causal`)."""
         self.causal = causal and mask is None
+        self.band = band
+        """In the place of a mask."""
         self._added: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        visibility: Visibility,
+        queries: int,
+        keys: int,
+        *,
+        window: int | None = None,
+        prefix: int = 0,
+    ) -> "Sight":
+        """Return what the last `queries` of `keys` columns see; all see the first `prefix`."""
+        if window is not None and queries == keys and not prefix and keys >= BANDED_FROM * window:
+            return cls(band=Band(visibility, window))
+        mask = visibility.among(queries, keys - prefix, window=window)
+        if mask is not None and prefix:
+            mask = F.pad(mask, (prefix, 0), value=True)
+        return cls(mask, causal=visibility.causal)
 
     def only(self, at: Int[Tensor, "b"], keys: int) -> "Sight":
         """Return what one query of each row sees, the one in column `at`."""
+        if self.band is not None:
+            return Sight(self.band.row(at, keys))
         if self.mask is not None:
             return Sight(self.mask[torch.arange(len(at), device=at.device), :, at][:, :, None])
         if not self.causal:
@@ -71,6 +156,8 @@ def attend(
 ) -> Float[Tensor, "b h t e"]:
     """softmax(q kᵀ·scale + bias, over the visible keys) v."""
     drop = dropout.rate if dropout is not None and dropout.training else 0.0
+    if sight.band is not None:
+        return _banded(q, k, v, sight.band, scale, dropout)
     if plain_is_faster(q, k.shape[2], biased=bias is not None, drop=drop):
         return _plain(q, k, v, sight, bias, scale, dropout)
     causal = sight.causal and q.shape[2] > 1
@@ -101,6 +188,21 @@ def _plain(
     return (share if dropout is None else dropout(share)) @ v
 
 
+def _banded(
+    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, dropout: Dropout | None
+) -> Tensor:
+    """Let blocks of queries see their own block of keys and the two beside it."""
+    t, w = q.shape[2], band.window
+    n = -(-t // w)
+    k, v = (F.pad(x, (0, 0, w, (n + 1) * w - t)).unfold(2, 3 * w, w) for x in (k, v))
+    q = F.pad(q, (0, 0, 0, n * w - t)).unflatten(2, (n, w))
+    scores = (q * scale) @ k  # [b h n w 3*w]
+    scores = scores.masked_fill(~band.blocks(t, q.device), torch.finfo(q.dtype).min)
+    share = scores.softmax(-1)
+    y = (share if dropout is None else dropout(share)) @ v.mT
+    return y.flatten(2, 3)[:, :, :t]
+
+
 class Attention(nn.Module):
     """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x."""
 
@@ -124,7 +226,7 @@ class Attention(nn.Module):
         self,
         x: Float[Tensor, "b t d"],
         context: Float[Tensor, "b s d"] | None,
-        geometry: Tensor | None,
+        geometry: Any,
         sight: Sight,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b t d"]:

@@ -47,7 +47,7 @@ class Names:
     """
 
     def __init__(self, table: str, *, prefix: str = "") -> None:
-        self.prefix = prefix
+        self.table, self.prefix = table, prefix
         self.rules = tuple(self._rule(line) for line in table.strip().splitlines() if line.strip())
 
     @staticmethod
@@ -185,6 +185,9 @@ class Fields:
     language: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
     """What their configuration says of the language head: fields of `Language` that differ from
     the card's."""
+    pools: tuple[str, Mapping[str, str]] | None = None
+    """Their key for what stands for a text that is labelled, and its values in our words; None: it
+    is as the card has it."""
 
 
 ACTIVATIONS = {

@@ -1,12 +1,11 @@
 """The Transformer from its parts: Norms, Block, Transformer, EncoderDecoder."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -37,25 +36,31 @@ class Norms(nn.Module):
 class Block(nn.Module):
     """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
 
-    def __init__(self, a: Architecture, place: nn.Module) -> None:
+    def __init__(self, a: Architecture, place: nn.Module, first: "Block | None") -> None:
         super().__init__()
-        self.attention, self.attention_norm = Attention(a, place), Norms(a)
+        if first is not None and "attention" in a.shared:
+            self.attention, self.attention_norm = first.attention, first.attention_norm
+        else:
+            self.attention, self.attention_norm = Attention(a, place), Norms(a)
         self.cross = Attention(a, Place()) if a.cross else None
         self.cross_norm = Norms(a) if a.cross else None
-        self.feed_forward = FeedForward(
-            a.d_model,
-            a.d_ff,
-            activation=a.activation,
-            gated=a.gated,
-            bias=a.bias,
-            dropout=a.feed_forward_dropout,
-        )
-        self.feed_forward_norm = Norms(a)
+        if first is not None and "feed_forward" in a.shared:
+            self.feed_forward, self.feed_forward_norm = first.feed_forward, first.feed_forward_norm
+        else:
+            self.feed_forward = FeedForward(
+                a.d_model,
+                a.d_ff,
+                activation=a.activation,
+                gated=a.gated,
+                bias=a.bias,
+                dropout=a.feed_forward_dropout,
+            )
+            self.feed_forward_norm = Norms(a)
 
     def forward(
         self,
         x: Float[Tensor, "b t d"],
-        geometry: Tensor | None,
+        geometry: Any,
         sight: Sight,
         memory: Float[Tensor, "b s d"] | None,
         memory_sight: Sight,
@@ -92,7 +97,11 @@ class Transformer(nn.Module):
         self.position: PositionModule = a.position.build(a)
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
         self.embed_norm = a.norm.build(a.d_embed) if a.norm_embedding else nn.Identity()
-        self.layers = nn.ModuleList(Block(a, self.position.layer()) for _ in range(a.n_layers))
+        self.widen = nn.Identity() if a.embed_width is None else nn.Linear(a.d_embed, a.d_model)
+        self.layers = nn.ModuleList()
+        for i in range(a.n_layers):
+            first = cast(Block, self.layers[0]) if i else None
+            self.layers.append(Block(a, self.position.layer(i), first))
         self.final_norm = a.norm.build(a.d_model) if a.norm_final else nn.Identity()
         self.dropout = Dropout(a.dropout)
         self.final_dropout = Dropout(a.final_dropout)
@@ -120,8 +129,8 @@ class Transformer(nn.Module):
         """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
         return self.a.flops(length)
 
-    def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t d"]:
-        """Sum the vectors of tokens, places and segments."""
+    def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t _"]:
+        """Sum the vectors of tokens, places and segments; not yet widened."""
         place = batch.place
         if place is None:
             place = torch.arange(past, past + batch.inputs.shape[1], device=batch.inputs.device)[
@@ -146,14 +155,13 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "b n _"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read."""
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
-        x = self.embed(batch, past)
+        x = self.widen(self.embed(batch, past))
         queries, keys = x.shape[1], past + x.shape[1]
-        visibility = batch.visibility
-        mask = visibility.among(queries, keys - prefix)
-        if mask is not None and prefix:
-            mask = F.pad(mask, (prefix, 0), value=True)
-        sight = Sight(mask, causal=visibility.causal)
-        geometry = self.position.geometry(queries, keys)
+        visibility, windows = batch.visibility, self.a.window or (None,)
+        sights = {
+            w: Sight.of(visibility, queries, keys, window=w, prefix=prefix) for w in set(windows)
+        }
+        geometry = self.position.geometry(x, keys)
         memory_sight = Sight()
         if memory_visibility is not None:
             memory_sight = Sight(across(visibility, memory_visibility, queries))
@@ -162,6 +170,7 @@ class Transformer(nn.Module):
             if batch.all_layers:
                 below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
             only = batch.only if i == len(self.layers) - 1 else None
+            sight = sights[windows[i % len(windows)]]
             x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i, only)
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*below, x), -1) if below else x)

@@ -86,24 +86,23 @@ NAMES = Names(
     prefix="bert.",
 )
 
-_READ, _WRITE = by_table(
-    {
-        "vocab_size": "vocab_size",
-        "d_model": "hidden_size",
-        "n_layers": "num_hidden_layers",
-        "n_heads": "num_attention_heads",
-        "d_ff": "intermediate_size",
-        "n_segments": "type_vocab_size",
-        "position.length": "max_position_embeddings",
-        "norm.eps": "layer_norm_eps",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "initialize.std": "initializer_range",
-    },
-    BASE,
-    {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-)
+TABLE = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "n_segments": "type_vocab_size",
+    "position.length": "max_position_embeddings",
+    "norm.eps": "layer_norm_eps",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "initialize.std": "initializer_range",
+}
+"""Our words for a configuration of theirs -> their keys."""
+FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+_READ, _WRITE = by_table(TABLE, BASE, FIXED)
 FIELDS = Fields(
     model_type="bert",
     read=_READ,

@@ -1,6 +1,6 @@
 """Published: everything a paper says about a model, as a value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,12 @@ from unmask.heads.model import HeadSpec, Model
 from unmask.hiding.objectives import Objective
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, Fields, Names
-from unmask.tokens.vocabulary import TokenizerSpec
+from unmask.model.positions import Learned
+from unmask.tokens.vocabulary import Special, TokenizerSpec
+
+
+def leave(model: Model) -> None:
+    """Change nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +62,22 @@ class Published:
     allocating a weight."""
     names: Names
     fields: Fields
+    finish: Callable[[Model], None] = leave
+    """The paper's one oddity, done to the built network."""
     hub: str | None = None
     """Where the Hub has the published weights."""
     note: str = ""
     """What a reader should know who compares this card with the paper."""
 
-    def with_vocabulary(self, size: int) -> "Published":
-        """Return the card for a vocabulary of another size."""
-        return replace(self, architecture=resized(self.architecture, size))
+    def with_vocabulary(self, special: Special) -> "Published":
+        """Return the card for another vocabulary."""
+        return replace(self, architecture=fitted(self.architecture, special))
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network, its weights not yet filled."""
-        return Model(self.architecture, self.heads if heads is None else heads)
+        model = Model(self.architecture, self.heads if heads is None else heads)
+        self.finish(model)
+        return model
 
 
 def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
@@ -80,6 +89,17 @@ def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
             decoder=replace(architecture.decoder, vocab_size=vocab_size),
         )
     return replace(architecture, vocab_size=vocab_size)
+
+
+def fitted(architecture: AnyArchitecture, special: Special) -> AnyArchitecture:
+    """Return the architecture with the token vectors of a vocabulary.
+
+    Where places are not counted from 0, they are counted from the padding's id + 1.
+    """
+    a = resized(architecture, special.size)
+    if isinstance(a, Architecture) and isinstance(a.position, Learned) and a.position.offset:
+        return replace(a, position=replace(a.position, offset=special.pad + 1))
+    return a
 
 
 def longest(architecture: AnyArchitecture) -> int | None:

@@ -30,7 +30,7 @@ from unmask.heads.neighbors import Neighbors
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import Published, resized
+from unmask.published.card import Published, fitted
 from unmask.published.catalogue import published
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
@@ -555,7 +555,7 @@ def network(
         ValueError: the tokenizer has more ids than the given weights have vectors.
     """
     if begun is None:
-        architecture = resized(card.architecture, tokenizer.size)
+        architecture = fitted(card.architecture, tokenizer.special)
         return replace(card, architecture=architecture).build().initialize(recipe.seed)
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     return begun.model.train()

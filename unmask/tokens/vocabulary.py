@@ -1,6 +1,6 @@
 """What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class Frame:
     between: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     n_sentinels: int = 0
+    first: tuple[str, ...] = field(default=(), compare=False)
+    """Special tokens that come before the others when a vocabulary is learned, in this order."""
 
 
 BERT = Frame(
@@ -48,6 +50,7 @@ BERT = Frame(
 ROBERTA = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
     before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
+    first=("<s>", "<pad>", "</s>", "<unk>"),
 )  # fmt: skip
 GPT2 = Frame(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
@@ -109,8 +112,11 @@ Vocabulary = WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters
 
 
 def names(frame: Frame) -> tuple[str, ...]:
-    """List a frame's special tokens, each once, padding first, without the sentinels."""
-    roles = (frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
+    """List a frame's special tokens by id, each once: its first ones, padding, the others.
+
+    Without the sentinels.
+    """
+    roles = (*frame.first, frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
     rare = (frame.end, frame.unknown, frame.mask)
     return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
 

@@ -1,0 +1,185 @@
+"""ALBERT: Lan et al. 2020, arXiv:1909.11942.
+
+"ALBERT: A Lite BERT for Self-supervised Learning of Language Representations".
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.hiding.objectives import ALBERT as NGRAMS_AND_ORDER
+from unmask.model.architecture import Architecture, Sublayer
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, activation, by_table, refuse
+from unmask.published import bert
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BERT as BERT_FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Unigram
+
+PAPER = Paper(
+    title="ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+    authors="Lan, Chen, Goodman, Gimpel, Sharma, Soricut",
+    year=2020,
+    arxiv="1909.11942",
+)
+
+ALL: frozenset[Sublayer] = frozenset({"attention", "feed_forward"})
+BASE = replace(
+    bert.BASE,
+    vocab_size=30_000,  # section 4.1
+    embed_width=128,  # table 1
+    shared=ALL,  # section 3.1; table 4 has the other three
+    activation="gelu_tanh",  # released code
+    dropout=0.0,  # section 4.9, of the second version for all sizes
+    attention_dropout=0.0,
+    initialize=Normal(0.02, truncated=True),  # released code
+)
+HEADS = {
+    "language": Language(term="masked", transform="gelu_tanh", bias=True),
+    "sentence_order": Labels(term="sentence_order", n_labels=2),
+}
+FRAME = replace(BERT_FRAME, pad="<pad>", unknown="<unk>")
+
+_LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
+_HEADS = """
+    heads.sentence_order.dense                   albert.pooler
+    heads.label.dense                            albert.pooler
+    heads.choice.dense                           albert.pooler
+    heads.language.dense                         predictions.dense
+    heads.language.norm                          predictions.LayerNorm
+    heads.language.bias                          predictions.bias
+    heads.language.bias                          predictions.decoder.bias                 tied
+    heads.language.out                           predictions.decoder
+    backbone.tokens                              predictions.decoder                      tied
+    heads.sentence_order.out                     sop_classifier.classifier
+    heads.label.out                              classifier
+    heads.choice.out                             classifier
+    heads.token_label.out                        classifier
+    heads.spans.out                              qa_outputs
+    -                                            albert.embeddings.position_ids
+"""
+NAMES = Names(
+    f"""
+    backbone.tokens                              albert.embeddings.word_embeddings
+    backbone.position.table                      albert.embeddings.position_embeddings
+    backbone.segments                            albert.embeddings.token_type_embeddings
+    backbone.embed_norm                          albert.embeddings.LayerNorm
+    backbone.widen                               albert.encoder.embedding_hidden_mapping_in
+    backbone.layers.*.attention.q                {_LAYER}.attention.query
+    backbone.layers.*.attention.k                {_LAYER}.attention.key
+    backbone.layers.*.attention.v                {_LAYER}.attention.value
+    backbone.layers.*.attention.o                {_LAYER}.attention.dense
+    backbone.layers.*.attention_norm.after       {_LAYER}.attention.LayerNorm
+    backbone.layers.*.feed_forward.up            {_LAYER}.ffn
+    backbone.layers.*.feed_forward.down          {_LAYER}.ffn_output
+    backbone.layers.*.feed_forward_norm.after    {_LAYER}.full_layer_layer_norm
+    {_HEADS}
+    """,
+    prefix="albert.",
+)
+_READ, _WRITE = by_table({**bert.TABLE, "embed_width": "embedding_size"}, BASE, bert.FIXED)
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    refuse(theirs, {"inner_group_num": 1})
+    a, groups = _READ(theirs), theirs.get("num_hidden_groups", 1)
+    if groups not in (1, a.n_layers):
+        raise ValueError(
+            f"num_hidden_groups = {groups} is not supported, only 1 (all layers the same) "
+            f"and {a.n_layers} (none)"
+        )
+    return replace(a, shared=ALL if groups == 1 else frozenset())
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    if a.shared not in (ALL, frozenset()):
+        raise ValueError(
+            f"ALBERT's format has layers that share all or nothing, got {sorted(a.shared)}"
+        )
+    return _WRITE(a) | {"num_hidden_groups": 1 if a.shared else a.n_layers}
+
+
+FIELDS = Fields(
+    model_type="albert",
+    read=_read,
+    write=_write,
+    classes={
+        ("language", "sentence_order"): "AlbertForPreTraining",
+        ("language",): "AlbertForMaskedLM",
+        ("label",): "AlbertForSequenceClassification",
+        ("choice",): "AlbertForMultipleChoice",
+        ("token_label",): "AlbertForTokenClassification",
+        ("spans",): "AlbertForQuestionAnswering",
+        (): "AlbertModel",
+    },
+    language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu_new"))},
+)
+
+ALBERT_BASE = Published(
+    name="albert-base-v2",
+    family="albert",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=Labels(),
+    pooler="sentence_order",
+    objective=NGRAMS_AND_ORDER,
+    tokenizer=TokenizerSpec(Unigram(30_000), FRAME),
+    length=512,  # section 4.1
+    batch_tokens=4096 * 512,  # section 4.1
+    rate=0.00176,  # section 4.1
+    training={
+        "optimizer": {"kind": "Lamb"},  # section 4.1
+        "steps": 125_000,  # section 4.1
+        "schedule": {"kind": "Linear", "warmup": 3_125},  # released code
+    },
+    parameters=11_813_810,
+    names=NAMES,
+    fields=FIELDS,
+    hub="albert/albert-base-v2",
+    note="The first version has dropout 0.1 but in its largest size.",
+)
+
+
+def _sized(name: str, parameters: int, **changes: int) -> Published:
+    """Return another row of the paper's table 1."""
+    return replace(
+        ALBERT_BASE,
+        name=name,
+        architecture=replace(BASE, **changes),
+        parameters=parameters,
+        hub=f"albert/{name}",
+        note="",
+    )
+
+
+ALBERT_LARGE = _sized(
+    "albert-large-v2", 17_847_474, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
+)
+ALBERT_XLARGE = _sized(
+    "albert-xlarge-v2", 59_021_490, d_model=2048, n_layers=24, n_heads=16, d_ff=8192
+)
+ALBERT_XXLARGE = _sized(
+    "albert-xxlarge-v2", 223_158_450, d_model=4096, n_layers=12, n_heads=64, d_ff=16_384
+)
+_MINI = bert.BERT_MINI
+ALBERT_MINI = replace(
+    ALBERT_BASE,
+    name="albert-mini",
+    architecture=replace(
+        BASE, vocab_size=8_192, embed_width=128, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        initialize=Normal(0.05, truncated=True),
+    ),
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=bert.SMALL_SCALE,
+    parameters=2_045_058,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
+)  # fmt: skip
+
+CARDS = (ALBERT_MINI, ALBERT_BASE, ALBERT_LARGE, ALBERT_XLARGE, ALBERT_XXLARGE)

@@ -1,0 +1,256 @@
+"""ModernBERT: Warner et al. 2024, arXiv:2412.13663.
+
+"Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient, and
+Long Context Finetuning and Inference".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from torch import nn
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.heads.model import Model
+from unmask.hiding.objectives import MODERNBERT as MASKED_30
+from unmask.model.architecture import PRE, Architecture
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, activation, by_table, need, refuse
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Cycle, Rotary
+from unmask.model.transformer import Block
+from unmask.published import bert
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+T = TypeVar("T")
+
+PAPER = Paper(
+    title="Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory "
+    "Efficient, and Long Context Finetuning and Inference",
+    authors="Warner, Chaffin, Clavié, Weller, Hallström, Taghadouini, Gallagher, Biswas, Ladhak, "
+    "Aarsen, Cooper, Adams, Howard, Poli",
+    year=2024,
+    arxiv="2412.13663",
+)
+
+
+def rotary(length: int, reach: float = 160_000.0, near: float = 10_000.0) -> Cycle:
+    """Return the places of a layer that sees everything and of two that see their window.
+
+    Section 2.1.2, "Alternating Attention".
+    """
+    return Cycle((Rotary(reach, length), Rotary(near, length), Rotary(near, length)))
+
+
+BASE = Architecture(
+    vocab_size=50_368,  # section 2.1.1
+    d_model=768,  # table 4
+    n_layers=22,
+    n_heads=12,
+    d_ff=1152,
+    position=rotary(8192),  # section 2.1.1, and 2.2.2: 8,192 tokens
+    window=(None, 64, 64),  # section 2.1.2: 128 tokens, every third layer all
+    norm=LayerNorm(eps=1e-5, bias=False),  # table 4; section 2.1.1
+    norm_at=PRE,  # section 2.1.1
+    norm_embedding=True,
+    norm_final=True,
+    activation="gelu",
+    gated=True,  # section 2.1.1
+    bias=False,  # section 2.1.1
+    dropout=0.0,  # table 4
+    attention_dropout=0.0,  # table 4
+    initialize=Normal(0.02, truncated=True, residual=44),  # table 4: as in Megatron
+)
+HEADS = {"language": Language(term="masked", transform="gelu", bias=True)}
+LABELS = Labels(activation="gelu", norm=True, dropout=0.0)  # released code
+
+
+def skip_first_norm(model: Model) -> None:
+    """Take the norm before the first attention away: that of the embedding stands there."""
+    first = model.backbone.get_submodule("layers.0")
+    assert isinstance(first, Block)
+    first.attention_norm.into = nn.Identity()
+
+
+NAMES = Names(
+    """
+    backbone.tokens                           model.embeddings.tok_embeddings
+    backbone.embed_norm                       model.embeddings.norm
+    backbone.layers.*.attention_norm.into     model.layers.*.attn_norm
+    backbone.layers.*.attention.q + backbone.layers.*.attention.k + backbone.layers.*.attention.v model.layers.*.attn.Wqkv
+    backbone.layers.*.attention.o             model.layers.*.attn.Wo
+    backbone.layers.*.feed_forward_norm.into  model.layers.*.mlp_norm
+    backbone.layers.*.feed_forward.gate + backbone.layers.*.feed_forward.up model.layers.*.mlp.Wi
+    backbone.layers.*.feed_forward.down       model.layers.*.mlp.Wo
+    backbone.final_norm                       model.final_norm
+    heads.language.dense                      head.dense
+    heads.language.norm                       head.norm
+    heads.language.bias                       decoder.bias
+    heads.language.out                        decoder
+    backbone.tokens                           decoder                 tied
+    heads.label.dense                         head.dense
+    heads.label.norm                          head.norm
+    heads.label.out                           classifier
+    heads.choice.dense                        head.dense
+    heads.choice.norm                         head.norm
+    heads.choice.out                          classifier
+    """,  # noqa: E501 - a line is a rule
+    prefix="model.",
+)
+
+_READ, _WRITE = by_table(
+    {
+        "vocab_size": "vocab_size",
+        "d_model": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "d_ff": "intermediate_size",
+        "norm.eps": "norm_eps",
+        "norm.bias": "norm_bias",
+        "activation": "hidden_activation",
+        "dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+        "initialize.std": "initializer_range",
+    },
+    BASE,
+    {"attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
+)
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    a, every = _READ(theirs), theirs.get("global_attn_every_n_layers") or 3
+    kinds = theirs.get("layer_types") or [_LOCAL if i % every else _GLOBAL for i in range(every)]
+    if strange := set(kinds) - {_GLOBAL, _LOCAL}:
+        raise ValueError(f"layer_types has {sorted(strange)}, only {_GLOBAL!r} and {_LOCAL!r}")
+    kinds = _repeated(kinds)
+    thetas = {
+        _GLOBAL: _theta(theirs, _GLOBAL, "global_rope_theta", 160_000.0),
+        _LOCAL: _theta(theirs, _LOCAL, "local_rope_theta", 10_000.0),
+    }
+    length = int(need(theirs, "max_position_embeddings"))
+    near = int(theirs.get("local_attention", 128)) // 2
+    return replace(
+        a,
+        position=Cycle(tuple(Rotary(thetas[kind], length) for kind in kinds)),
+        window=tuple(near if kind == _LOCAL else None for kind in kinds),
+        initialize=Normal(a.initialize.std, truncated=True, residual=2 * a.n_layers),  # type: ignore[union-attr]
+    )
+
+
+def _theta(theirs: Mapping[str, Any], kind: str, old: str, default: float) -> float:
+    said = (theirs.get("rope_parameters") or {}).get(kind) or {}
+    refuse(said, {"rope_type": "default"})
+    return float(said.get("rope_theta", theirs.get(old) or default))
+
+
+def _repeated(kinds: Sequence[T]) -> Sequence[T]:
+    """Return the shortest beginning that gives all when it is repeated."""
+    n = len(kinds)
+    return next(
+        kinds[:k] for k in range(1, n + 1) if all(kinds[i] == kinds[i % k] for i in range(n))
+    )
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    position, window = a.position, a.window or (None,)
+    if not isinstance(position, Cycle) or len(position.parts) != len(window):
+        raise ValueError(
+            "ModernBERT's format has a Cycle of Rotary positions, one for each window, "
+            f"got {position}"
+        )
+    kinds = [_GLOBAL if w is None else _LOCAL for w in window]
+    said = dict(zip(kinds, position.parts, strict=True))
+    if sorted({w for w in window if w is not None})[1:] or any(
+        said[kind] != part for kind, part in zip(kinds, position.parts, strict=True)
+    ):
+        raise ValueError("ModernBERT's format has one window and two angles, no more")
+    near = next((w for w in window if w is not None), BASE.window[1])
+    angles = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0} | {k: part.theta for k, part in said.items()}
+    unknown = ("pad", "bos", "eos", "cls", "sep")  # by default, ids of the published vocabulary
+    return (
+        _WRITE(a)
+        | {f"{role}_token_id": None for role in unknown}
+        | {
+            "embedding_dropout": a.dropout,
+            "max_position_embeddings": position.length,
+            "local_attention": 2 * (near or 0),
+            "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": theta}
+                for kind, theta in angles.items()
+            },
+        }
+    )
+
+
+FIELDS = Fields(
+    model_type="modernbert",
+    read=_read,
+    write=_write,
+    classes={
+        ("language",): "ModernBertForMaskedLM",
+        ("label",): "ModernBertForSequenceClassification",
+        ("choice",): "ModernBertForMultipleChoice",
+        (): "ModernBertModel",
+    },
+    language=lambda theirs: {"transform": activation(theirs.get("classifier_activation", "gelu"))},
+    pools=("classifier_pooling", {"cls": "first", "mean": "mean"}),
+)
+
+MODERNBERT_BASE = Published(
+    name="modernbert-base",
+    family="modernbert",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=MASKED_30,
+    tokenizer=TokenizerSpec(ByteBPE(50_368), FRAME),  # section 2.1.1
+    length=1024,  # section 2.2.2: 8,192 at the end
+    batch_tokens=4608 * 1024,  # table 3
+    rate=8e-4,  # table 3
+    training={
+        "schedule": {"kind": "WSD", "warmup": 0.002, "decay": 0.03},  # table 3, of 1.7T tokens
+    },
+    parameters=149_655_232,
+    names=NAMES,
+    fields=FIELDS,
+    finish=skip_first_norm,
+    hub="answerdotai/ModernBERT-base",
+    note="The paper's optimizer is StableAdamW.",
+)
+MODERNBERT_LARGE = replace(
+    MODERNBERT_BASE,
+    name="modernbert-large",
+    architecture=replace(
+        BASE, d_model=1024, n_layers=28, n_heads=16, d_ff=2624,
+        initialize=Normal(0.02, truncated=True, residual=56),
+    ),
+    batch_tokens=4928 * 1024,  # table 3
+    rate=5e-4,  # table 3
+    parameters=395_881_664,
+    hub="answerdotai/ModernBERT-large",
+)  # fmt: skip
+MODERNBERT_MINI = replace(
+    MODERNBERT_BASE,
+    name="modernbert-mini",
+    architecture=replace(
+        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=384,
+        position=rotary(1024), window=(None, 16, 16),
+        initialize=Normal(0.05, truncated=True, residual=8),
+    ),
+    tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
+    length=128,
+    batch_tokens=4_096,
+    rate=3e-3,
+    training=bert.SMALL_SCALE,
+    parameters=4_401_664,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with a window of 32 tokens.",
+)  # fmt: skip
+
+CARDS = (MODERNBERT_MINI, MODERNBERT_BASE, MODERNBERT_LARGE)
