@@ -150,6 +150,9 @@ class Batch:
     among: "Int[torch.Tensor, 'k'] | None" = None
     """The tokens of which each target is one, and which alone are scored; None: all."""
     blind: bool = False
+    original: "Int[torch.Tensor, 'b t'] | None" = None
+    """The tokens of the text, where inputs may be a generator's guesses; None: nothing is
+    guessed."""
 
     def __post_init__(self) -> None:
         """Refuse tensors that do not fit each other.
@@ -157,12 +160,22 @@ class Batch:
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
-        for name in ("targets", "place", "segments", "parts"):
+        for name in ("targets", "place", "segments", "parts", "original"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(
                     f"{name} has shape {list(tensor.shape)}, inputs {list(self.inputs.shape)}"
                 )
+
+    def read(self) -> "Bool[torch.Tensor, 'b t']":
+        """Say which tokens are not padding."""
+        import torch
+
+        if self.visibility.document is not None:
+            return self.visibility.document >= 0
+        if self.last is not None:  # padding comes after texts whose tokens see those before only
+            return torch.arange(self.inputs.shape[1], device=self.last.device) <= self.last[:, None]
+        return torch.ones_like(self.inputs, dtype=torch.bool)
 
     def to(self, device: "torch.device | str") -> "Batch":
         """Move every tensor to `device`."""

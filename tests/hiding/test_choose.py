@@ -13,6 +13,7 @@ from unmask.hiding.choose import (
     Tail,
     Tokenwise,
     Words,
+    WordSpans,
     can_be_hidden,
 )
 
@@ -75,6 +76,33 @@ def test_n_words_are_hidden_together_with_a_chance_of_one_to_n():
     for words in (1, 2, 3):  # few are side by side by chance
         expected = runs_seen * (1 / words) / (1 + 1 / 2 + 1 / 3)
         assert abs(seen[words] - expected) < 4 * np.sqrt(expected)
+
+
+def test_spans_of_words_have_the_lengths_of_the_geometric_law():
+    n, rng = 400_000, np.random.default_rng(0)
+    tokens = text(np.full(n, 20), words=range(0, n, 2))  # words of two tokens
+    hidden = WordSpans(0.01)(tokens, np.ones(n, bool), rng)
+    assert hidden.sum() == 4000
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden.astype(int), [0]))))
+    lengths = (np.diff(edges.reshape(-1, 2)) // 2).ravel()
+    lengths = lengths[lengths <= 10]  # few are side by side by chance
+    law = 0.2 * 0.8 ** np.arange(10)
+    law /= law.sum()
+    assert 3.79 < (law * np.arange(1, 11)).sum() < 3.81  # 3.8 words on average, says the paper
+    for words in range(1, 11):
+        expected = len(lengths) * law[words - 1]
+        assert abs((lengths == words).sum() - expected) < 4 * np.sqrt(expected) + 0.03 * expected
+
+
+@given(texts(least=1), SEEDS, RATES)
+def test_spans_of_words_are_whole_and_never_more_than_the_rate(tokens, seed, rate):
+    free = np.random.default_rng(seed).random(len(tokens)) < 0.9
+    hidden = WordSpans(rate)(tokens, free, np.random.default_rng(seed))
+    assert not (hidden & ~free).any()
+    assert hidden.sum() <= max(1, np.ceil(rate * len(tokens)))
+    continues = (tokens.marks[1:] & 1) == 0
+    together = continues & free[1:] & free[:-1]
+    assert (hidden[1:] == hidden[:-1])[together].all()
 
 
 def test_a_run_of_words_that_is_too_long_is_made_shorter():
@@ -149,7 +177,9 @@ def test_everything_is_everything():
     assert Everything()(text([2, 20, 3]), free, np.random.default_rng(0)).all()
 
 
-@pytest.mark.parametrize("choose", [Tokenwise(), Words(), NGrams(), Spans(), Tail(), Everything()])
+@pytest.mark.parametrize(
+    "choose", [Tokenwise(), Words(), NGrams(), WordSpans(), Spans(), Tail(), Everything()]
+)
 def test_the_same_seed_chooses_the_same_tokens(choose):
     tokens, free = long_text(300), np.ones(300, bool)
     a, b = (choose(tokens, free, np.random.default_rng(7)) for _ in "ab")
@@ -168,7 +198,7 @@ def test_an_id_outside_the_vocabulary_is_named():
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
-@pytest.mark.parametrize("choose", [Tokenwise, Words, NGrams, Spans])
+@pytest.mark.parametrize("choose", [Tokenwise, Words, NGrams, WordSpans, Spans])
 def test_rates_must_be_shares(choose, rate):
     with pytest.raises(ValueError, match="rate must be above 0 and at most 1"):
         choose(rate)

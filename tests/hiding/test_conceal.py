@@ -31,6 +31,17 @@ def test_of_hidden_tokens_most_are_masked_some_replaced_some_kept():
         assert abs(share.mean() - expected) < 5 * np.sqrt(expected / 40_000)
 
 
+def test_tokens_of_a_span_fare_alike():
+    tokens = text(np.full(40_000, 20))
+    hidden = np.arange(40_000) % 10 < 4  # spans of four
+    e = InPlace(together=True)(tokens, hidden, BERT, rng())
+    masked = (e.inputs == BERT.mask).reshape(-1, 10)[:, :4]
+    assert (masked.all(1) | ~masked.any(1)).all()
+    assert 0.77 < masked.all(1).mean() < 0.83
+    kept = (e.inputs == 20).reshape(-1, 10)[:, :4].all(1)
+    assert 0.08 < kept.mean() < 0.12
+
+
 def test_random_tokens_are_any_that_are_not_special():
     tokens = long_text(100_000)
     e = InPlace(mask=0.0, random=1.0)(tokens, np.ones(100_000, bool), BERT, rng())

@@ -14,6 +14,7 @@ from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise
 from unmask.hiding.conceal import Future, InPlace, Sentinels
 from unmask.hiding.objectives import (
     Apart,
+    BesideCrop,
     Hide,
     Mixture,
     Neighbors,
@@ -30,6 +31,7 @@ UNILM = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectiv
 ALL = [
     objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
     objectives.T5, UNILM, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
+    objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM,
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -74,6 +76,7 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         (objectives.BERT, BERT, 512, 509),
         (objectives.WHOLE_WORD, BERT, 128, 125),
         (objectives.ALBERT, BERT, 512, 509),
+        (objectives.COCO_LM, BERT, 128, 65),
         (objectives.GPT, GPT, 1024, 1024),
         (objectives.GPT, LLAMA, 2048, 2048),
         (objectives.GPT, T5, 512, 511),
@@ -109,9 +112,9 @@ def test_objectives_say_what_they_ask():
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 4
-    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True, False, False]
-    assert [o.times for o in ALL] == [None] * 7 + [4, None, None]
+    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 7
+    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True] + [False] * 5
+    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 5
 
 
 @dataclass(frozen=True)
@@ -295,6 +298,44 @@ def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
     assert 160 < swapped < 240
     assert cuts == {10, 20, 30, 40, 50}
     assert not Pair(objectives.MASKED, question).pairs  # nothing comes from elsewhere
+
+
+def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
+    tokens, other = long_text(60), long_text(60, seed=9)
+    for one in (tokens, other):
+        one.marks[:] = 0
+        one.marks[::10] = SENTENCE
+    question, followed = NextSentence(single=True), 0
+    for seed in range(300):
+        a, b, label = question(replace(tokens, other=other), rng(seed))
+        assert len(a) <= 10
+        assert len(b) <= 10
+        if label == 0:
+            together = np.concatenate((a.ids, b.ids))
+            where = [
+                i for i in range(61) if np.array_equal(tokens.ids[i : i + len(together)], together)
+            ]
+            assert where
+            assert where[0] % 10 == 0
+            followed += 1
+        else:
+            assert any(np.array_equal(other.ids[i : i + len(b)], b.ids) for i in range(0, 60, 10))
+    assert 110 < followed < 190
+
+
+@given(texts(least=0), SEEDS, st.floats(0.05, 1.0))
+def test_beside_a_hidden_text_stands_a_crop_of_it_as_it_was(tokens, seed, keep):
+    objective = BesideCrop(objectives.MASKED, keep)
+    e = objective(tokens, BERT, rng(seed))
+    assert len(e.inputs) == objective.size(np.array([len(tokens)]), BERT)[0]
+    crop = e.inputs[e.part == 1]
+    assert (e.targets[e.part == 1] == IGNORE).all()
+    assert (crop[0], crop[-1]) == (BERT.before[0], BERT.after[0])
+    n = len(crop) - 2
+    assert n == int(np.ceil(keep * len(tokens)))
+    assert any((tokens.ids[i : i + n] == crop[1:-1]).all() for i in range(len(tokens) - n + 1))
+    whole = np.where(e.targets == IGNORE, e.inputs, e.targets)[e.part == 0]
+    assert (whole[1:-1] == tokens.ids).all()
 
 
 @pytest.mark.parametrize("n", [0, 1])

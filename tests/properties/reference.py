@@ -83,6 +83,10 @@ def modernbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     return _like_bert("modernbert", "ModernBert", kind, small | changes)
 
 
+def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
+    return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
+
+
 def distilbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     import transformers as hf
 
@@ -107,6 +111,9 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "camembert": lambda: roberta(name="Camembert"),
     "albert": albert,
     "albert, nothing shared, masked LM only": lambda: albert("ForMaskedLM", num_hidden_groups=3),
+    "electra, discriminator": electra,
+    "electra, generator, wide token vectors": lambda: electra("ForMaskedLM", embedding_size=48),
+    "electra, token vectors as wide as the rest": lambda: electra(embedding_size=32),
     "distilbert": distilbert,
     "modernbert": modernbert,
     "modernbert, five layers, other windows": lambda: modernbert(

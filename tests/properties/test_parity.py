@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import SHAPES, V, albert, bert, distilbert, gpt2, modernbert, roberta, saved
+from reference import SHAPES, V, albert, bert, distilbert, electra, gpt2, modernbert, roberta, saved
 
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder
@@ -65,8 +65,11 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
 
     out = reference(**theirs, output_hidden_states=True)
     states = out.decoder_hidden_states if kind.startswith("T5") else out.hidden_states
-    logits = out.prediction_logits if kind.endswith("ForPreTraining") else out.logits
+    logits = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
     close(hidden, states[-1], real)
+    if "replaced" in ours.specs:  # asked of all tokens: tests/heads/test_replaced.py
+        close(prediction.scores["replaced"], logits, real)
+        return
     (term,) = prediction.terms
     close(prediction.scores[term], logits.flatten(0, 1)[asked])
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -97,6 +100,7 @@ LABELLED = {
     "Roberta": lambda: roberta("ForSequenceClassification", num_labels=3),
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
+    "Electra": lambda: electra("ForSequenceClassification", num_labels=3),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
         "ForSequenceClassification", num_labels=3, classifier_pooling="mean"

@@ -11,7 +11,7 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding import objectives
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
 from unmask.hiding.conceal import Future, InPlace, Sentinels
-from unmask.hiding.objectives import AnyObjective, Hide, Mixture, Pair, Static
+from unmask.hiding.objectives import AnyObjective, Hide, Mixture, NextSentence, Pair, Static
 from unmask.tokens.vocabulary import Special
 
 BERT = Special(
@@ -47,6 +47,11 @@ CASES = [
     Case("spans in place", Hide(Spans(0.15, 3.8), InPlace()), BERT, 0.15),
     Case("pairs in RoBERTa's frame", Pair(Hide(Words(0.2), InPlace())), ROBERTA, 0.2),
     Case("ALBERT", objectives.ALBERT, BERT, 0.15),
+    Case("SpanBERT", objectives.SPANBERT, BERT, 0.15),
+    Case("ELECTRA", objectives.ELECTRA, BERT, 0.15),
+    Case(
+        "pairs of single sentences", Pair(objectives.MASKED, NextSentence(single=True)), BERT, None
+    ),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),
@@ -133,6 +138,8 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         elif e.label:
             assert contains(text.ids, a)
             assert contains(text.other.ids, b)
+        elif getattr(getattr(case.objective, "question", None), "single", False):
+            assert contains(text.ids, np.concatenate((a, b)))
         else:
             assert (np.concatenate((a, b)) == text.ids[: len(a) + len(b)]).all()
 

@@ -24,8 +24,7 @@ from unmask.checkpoints.tensors import (
 from unmask.config import from_dict, to_dict
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import Language
-from unmask.heads.model import HeadSpec, Model
-from unmask.heads.neighbors import Neighbors
+from unmask.heads.model import IN_PRETRAINING, HeadSpec, Model
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.names import Names, Read
@@ -169,7 +168,7 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
     The class is the one that has the most of the others.
     """
     own = {n: said for n, s in specs.items() if (said := _without_class(card, s)) is not None}
-    left = [n for n, s in specs.items() if n not in own and not isinstance(s, Neighbors)]
+    left = [n for n, s in specs.items() if n not in own and not isinstance(s, IN_PRETRAINING)]
     class_of = max((k for k in card.fields.classes if set(k) <= set(left)), key=len)
     return own | {n: type(specs[n]).__name__ for n in left if n not in class_of}
 
@@ -222,7 +221,7 @@ def _heads(
         elif name == "spans":
             made[name] = Spans()
         else:
-            made[name] = card.heads[name]
+            made[name] = {**card.others, **card.heads}[name]
     return made
 
 
@@ -331,11 +330,11 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     theirs = config_of(model, card, tokenizer, labels)
     _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
-    weights = {k: v.to(dtype) for k, v in model.weights().items()}
+    weights = {k: v.to(dtype) for k, v in model.kept().items()}
     others = heads_without_class(card, model.specs)
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
     state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
-    if others.keys() == model.specs.keys():
+    if all(n in others or isinstance(s, IN_PRETRAINING) for n, s in model.specs.items()):
         state = card.names.without_prefix(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
@@ -353,12 +352,13 @@ def config_of(
     """Return their config.json of a model of ours."""
     own = heads_without_class(card, model.specs)
     classes = card.fields.classes
-    has = {n for n, s in model.specs.items() if n not in own and not isinstance(s, Neighbors)}
+    specs = {n: s for n, s in model.specs.items() if not isinstance(s, IN_PRETRAINING)}
+    has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
     theirs = card.fields.write(resized(model.architecture, model.vocab_size))
     theirs |= {"model_type": card.fields.model_type, "architectures": [classes[heads]]}
     if own:
-        theirs[OWN] = {"heads": to_dict(model.specs)}
+        theirs[OWN] = {"heads": to_dict(specs)}
     language = model.specs.get("language")
     if isinstance(language, Language):
         theirs["tie_word_embeddings"] = language.tied

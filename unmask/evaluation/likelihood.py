@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from unmask.batch import Batch, Example, Tokens
 from unmask.generation.reading import at_rest
+from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
-from unmask.heads.model import Model
+from unmask.heads.model import Model, asked_by
 from unmask.hiding.collate import by_size, pad, size
 from unmask.hiding.objectives import AnyObjective
 from unmask.text.corpus import Document
@@ -79,7 +81,7 @@ def evaluate(
         ValueError: the model has no head for what the objective asks, or there is nothing to ask.
         FloatingPointError: the loss is not finite.
     """
-    terms = {getattr(spec, "term", name) for name, spec in model.specs.items()}
+    terms = {asked_by(name, spec) for name, spec in model.specs.items()}
     if not terms & set(objective.asks):
         raise ValueError(
             f"this model has no head for {' or '.join(objective.asks)}, which would be asked "
@@ -89,13 +91,19 @@ def evaluate(
         raise ValueError(f"seed must be at least 0, got {seed}")
     read = _Read()
     budget = objective.budget(length, tokenizer.special)
+    wanted = set(objective.asks) | {
+        getattr(spec, "term", name)
+        for name, spec in model.specs.items()
+        if asked_by(name, spec) in objective.asks
+    }
     sums: dict[str, _Sum] = {}
-    with at_rest(model):
+    with at_rest(model), torch.random.fork_rng():
+        torch.manual_seed(seed)  # of a generator's guesses
         for pieces in _windows(_pieces(documents, tokenizer, budget, read)):
             examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
             for batch in _batches(examples, tokenizer, batch_tokens):
                 for name, term in model(batch.to(model.device)).terms.items():
-                    if name in objective.asks:
+                    if name in wanted:
                         right = 0 if term.right is None else int(term.right)
                         sums.setdefault(name, _Sum()).add(float(term.total), term.count, right)
     sums = {name: s for name, s in sums.items() if s.count}
@@ -156,7 +164,8 @@ def _evaluation(
 
 def _naming(model: Model) -> set[str]:
     """Return the terms of heads that name tokens."""
-    return {h.spec.term for h in model.heads.values() if isinstance(h, LanguageHead)}
+    naming = (LanguageHead, GeneratorHead)
+    return {h.spec.term for h in model.heads.values() if isinstance(h, naming)}
 
 
 def _exp(nats: float) -> float | None:

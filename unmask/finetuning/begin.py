@@ -155,7 +155,7 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     check_fit(opened.tokenizer, opened.model.vocab_size, opened.card.name)
-    there = {n: x for n, x in opened.model.weights().items() if n not in opened.missing}
+    there = {n: x for n, x in opened.model.kept().items() if n not in opened.missing}
     poolers = [LABEL, CHOICE, *([opened.card.pooler] if opened.card.pooler else ())]
     if opened.card.pooler and not _pooler(there, poolers, LABEL):
         task = without_pooler(task)

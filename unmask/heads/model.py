@@ -13,16 +13,33 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.heads.boundary import Boundary
+from unmask.heads.corrected import Corrected
+from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
-from unmask.heads.prediction import Prediction
+from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 
-HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans | Neighbors
+HeadSpec = (
+    Language
+    | Labels
+    | TokenLabels
+    | RecurrentTags
+    | Spans
+    | Neighbors
+    | Boundary
+    | Generator
+    | Replaced
+    | Corrected
+)
+IN_PRETRAINING = Neighbors | Generator
+"""Heads that serve pretraining alone: a trained model is kept without them."""
 
 
 @runtime_checkable
@@ -47,6 +64,32 @@ class Drawn(Protocol):
         ...
 
 
+def asked_by(name: str, spec: HeadSpec) -> str:
+    """Return what an objective must ask for a head to have something to answer."""
+    return getattr(spec, "asked_by", getattr(spec, "term", name))
+
+
+@runtime_checkable
+class Corrupting(Protocol):
+    """A head with a network of its own, which changes what the backbone reads."""
+
+    def join(self, backbone: Transformer) -> None:
+        """Have in common with the backbone what is shared."""
+        ...
+
+    def corrupt(self, batch: Batch, *, scores: bool = False) -> tuple[Batch, Prediction]:
+        """Return the batch that the backbone reads, and what was said on the way."""
+        ...
+
+    def apart(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a model's weights by name as they are without this head beside it."""
+        ...
+
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token."""
+        ...
+
+
 class Model(nn.Module):
     """One backbone, some heads, one Prediction."""
 
@@ -65,15 +108,18 @@ class Model(nn.Module):
             self.backbone = Transformer(architecture)
             stack = architecture
         self.stack = stack
-        table = self.backbone.table
-        self.heads = nn.ModuleDict({name: spec.build(stack, table) for name, spec in heads.items()})
+        self.heads = nn.ModuleDict()
+        for name, spec in heads.items():
+            self.add(name, spec)
         self.adapters = nn.ModuleDict()
         """What stands beside the model's own weights; see `unmask.adapters.attach`."""
 
     def add(self, name: str, spec: HeadSpec) -> None:
         """Add a head; the weights of one that has any are not drawn."""
         self.specs[name] = spec
-        self.heads[name] = spec.build(self.stack, self.backbone.table)
+        self.heads[name] = head = spec.build(self.stack, self.backbone.table)
+        if isinstance(head, Corrupting) and isinstance(self.backbone, Transformer):
+            head.join(self.backbone)
 
     @property
     def vocab_size(self) -> int:
@@ -84,6 +130,11 @@ class Model(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.backbone.table.weight.device
+
+    @property
+    def names_tokens(self) -> bool:
+        """Whether some head names tokens."""
+        return any(isinstance(head, LanguageHead) for head in self.heads.values())
 
     @property
     def language(self) -> LanguageHead:
@@ -100,8 +151,18 @@ class Model(nn.Module):
         )
 
     def parameter_count(self) -> int:
-        """Count the model's own numbers that are learned, shared ones once, without adapters."""
-        return sum(p.numel() for p in self.weights().values())
+        """Count the numbers that the model is kept with, shared ones once, without adapters."""
+        return sum(p.numel() for p in self.kept().values())
+
+    def kept(self) -> dict[str, Tensor]:
+        """Return the weights of a trained model: those without heads of pretraining alone."""
+        weights = self.weights()
+        for head in self.heads.values():
+            if isinstance(head, Corrupting):
+                weights = head.apart(weights)
+        gone = [n for n, spec in self.specs.items() if isinstance(spec, IN_PRETRAINING)]
+        left = tuple(f"heads.{name}." for name in gone)
+        return {name: x for name, x in weights.items() if not name.startswith(left)}
 
     def weights(self) -> dict[str, Tensor]:
         """Return the model's own parameters by name, shared ones once, without adapters."""
@@ -146,7 +207,8 @@ class Model(nn.Module):
         scores = 2 * self.stack.d_embed * self.vocab_size if any(
             isinstance(head, LanguageHead) for head in self.heads.values()
         ) else 0  # fmt: skip
-        return 3 * (self.backbone.flops(length) + asked * scores)
+        beside = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Corrupting)]
+        return 3 * (self.backbone.flops(length) + asked * scores + sum(beside))
 
     @property
     def narrows(self) -> bool:
@@ -171,14 +233,20 @@ class Model(nn.Module):
 
         With `scores`, those heads, or all, also return what they said.
         """
+        said: dict[str, Tensor] = {}
+        terms: dict[str, Term] = {}
+        for name, head in self.heads.items():
+            if isinstance(head, Corrupting):
+                told = scores if isinstance(scores, bool) else name in scores
+                batch, guesses = head.corrupt(batch, scores=told)
+                said |= guesses.scores
+                terms |= guesses.terms
         only = self._only(batch)
         read = batch if only is None else replace(batch, only=only)
         hidden = self.backbone(replace(read, all_layers=True) if self.reads_all_layers else read)
         last = hidden[..., -self.stack.d_model :]
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
-        said: dict[str, Tensor] = {}
-        terms = {}
         for name, head in self.heads.items():
             whole = reads_all_layers(self.specs[name])
             said_too = scores if isinstance(scores, bool) else name in scores

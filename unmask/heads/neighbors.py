@@ -1,6 +1,7 @@
 """Hidden states -> which of many texts follows which; without a weight of its own."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +27,11 @@ class Neighbors:
 
     term: str = "neighbor"
     temperature: float = 0.05
+    pool: Literal["mean", "first"] = "mean"
+    """What stands for a part: the mean of its hidden states, or that of its first token."""
+    among: Literal["others", "all"] = "others"
+    """What a first part chooses from: the second parts, or all parts but itself (Meng et al. 2021,
+    arXiv:2102.08473, equation 7)."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
@@ -34,6 +40,13 @@ class Neighbors:
     def build(self, architecture: Architecture, table: nn.Embedding) -> "NeighborsHead":
         """Build the head, which has no weights."""
         return NeighborsHead(self)
+
+
+OF_PARTS = {
+    "neighbor": Neighbors(),
+    "crop": Neighbors(term="crop", temperature=1.0, pool="first", among="all"),
+}
+"""By what an objective asks of two parts of a text. Without weights, so any model can have them."""
 
 
 class NeighborsHead(nn.Module):
@@ -58,14 +71,36 @@ class NeighborsHead(nn.Module):
         """
         if batch.parts is None:
             return Prediction()
-        first, second = (F.normalize(x.float(), dim=-1) for x in _means(hidden, batch.parts))
+        stand_for = _means if self.spec.pool == "mean" else _firsts
+        first, second = (F.normalize(x.float(), dim=-1) for x in stand_for(hidden, batch.parts))
         said = first @ second.T / self.spec.temperature
         kept = {self.spec.term: said} if scores else {}
         own = torch.arange(len(said), device=said.device)
-        lost = F.cross_entropy(said, own, reduction="sum")
-        lost = lost + F.cross_entropy(said.T, own, reduction="sum")
-        right = (said.argmax(-1) == own).sum() if len(said) else own.sum()
+        asked = [said, said.T]
+        if self.spec.among == "all":
+            asked = [
+                torch.cat((x, self._beside(v)), 1)
+                for x, v in zip(asked, (first, second), strict=True)
+            ]
+        lost = torch.stack([F.cross_entropy(x, own, reduction="sum") for x in asked]).sum()
+        right = (asked[0].argmax(-1) == own).sum() if len(said) else own.sum()
         return Prediction(kept, {self.spec.term: Term(lost / 2, len(said), right)})
+
+    def _beside(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+        """Score parts of one side among each other, and none with itself."""
+        said = vectors @ vectors.T / self.spec.temperature
+        return said.fill_diagonal_(-torch.inf)
+
+
+def _firsts(
+    hidden: Float[Tensor, "b t d"], parts: Int[Tensor, "b t"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """Return the hidden states of the first tokens of both parts of each text that has two."""
+    of = _in(parts)
+    two = of.any(1)[:, 1::2]
+    rows = torch.arange(len(parts), device=parts.device)[:, None]
+    first = hidden[rows, of.int().argmax(1)]  # [b k d]
+    return first[:, ::2][two], first[:, 1::2][two]
 
 
 def _in(parts: Int[Tensor, "b t"]) -> Bool[Tensor, "b t k"]:

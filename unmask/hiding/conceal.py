@@ -65,6 +65,9 @@ class InPlace:
 
     mask: float = 0.8
     random: float = 0.1
+    together: bool = False
+    """All tokens of a run fare alike: masked, random ones in their place, or kept (Joshi et al.
+    2020, section 3.1)."""
     asks: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class InPlace:
             raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
         hidden = hidden & can_be_hidden(text.ids, special)
         dice = rng.random(len(text))
+        if self.together:
+            dice = dice[np.cumsum(_run_starts(hidden)) - 1]
         inputs = text.ids.copy()
         inputs[hidden & (dice < self.mask)] = special.mask
         other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)

@@ -14,6 +14,7 @@ from unmask.hiding.choose import (
     Tail,
     Tokenwise,
     Words,
+    WordSpans,
     can_be_hidden,
     check_shares,
 )
@@ -71,7 +72,7 @@ class AnyObjective(Protocol):
 class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
-    choose: Tokenwise | Words | NGrams | Spans | Tail | Everything
+    choose: Tokenwise | Words | NGrams | WordSpans | Spans | Tail | Everything
     conceal: InPlace | Sentinels | Future
 
     @property
@@ -140,6 +141,8 @@ class NextSentence:
 
     random: float = 0.5
     short: float = 0.1
+    single: bool = False
+    """A and B are one sentence each: SENTENCE-PAIR of Liu et al. 2019, section 4.2."""
     asks: ClassVar[str] = "next_sentence"
 
     def __post_init__(self) -> None:
@@ -164,12 +167,15 @@ class NextSentence:
         starts = _sentence_starts(text)
         cut = int(rng.choice(starts[1:])) if len(starts) > 1 else len(text)
         a, b = text[:cut], text[cut:]
+        if self.single:
+            a, b = a[int(starts[starts < max(cut, 1)][-1]) :], _until(b, 1)
         elsewhere = bool(rng.random() < self.random) or not len(b)
         if not elsewhere:
             return a, b, 0
         if not len(a) or other is None or not len(other):
             return a, b, 0 if len(b) else IGNORE
-        b = _until(other[int(rng.choice(_sentence_starts(other))) :], max(1, target - len(a)))
+        least = 1 if self.single else max(1, target - len(a))
+        b = _until(other[int(rng.choice(_sentence_starts(other))) :], least)
         a, b = _trimmed(a, b, room, rng)
         return a, b, 1
 
@@ -333,6 +339,72 @@ class Apart(_Two):
 
 
 @dataclass(frozen=True)
+class BesideCrop:
+    """A text hidden, and beside it a crop of what it was: the two are to be found alike.
+
+    Meng et al. 2021, arXiv:2102.08473, section 3.3: a contiguous part with `keep` of the tokens.
+    Both are in one row and do not see each other, as in `Apart`; nothing of the crop is hidden.
+    """
+
+    objective: Hide
+    keep: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "beside a crop a text can only be hidden in place: objective.conceal must be "
+                f"InPlace, got {type(self.objective.conceal).__name__}"
+            )
+        if not 0 < self.keep <= 1:
+            raise ValueError(f"keep must be above 0 and at most 1, got {self.keep}")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """What the objective asks, and whose crop this is."""
+        return (*self.objective.asks, "crop")
+
+    @property
+    def pairs(self) -> bool:
+        """Both are of one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def _kept(self, n: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
+        return np.ceil(self.keep * np.asarray(n)).astype(np.int64)
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of the text and its crop, each with its special ones."""
+        frame = len(special.before) + len(special.after)
+        return self.objective.size(n, special) + self._kept(n) + frame
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide the text, and crop it."""
+        whole = self.objective(text, special, rng)
+        n = int(self._kept(np.array([len(text)]))[0])
+        first = int(rng.integers(len(text) - n, endpoint=True))
+        crop = join(special.before, text[first : first + n], special.after).ids
+        part = np.repeat([0, 1], [len(whole.inputs), len(crop)])
+        return Example(
+            inputs=np.concatenate((whole.inputs, crop)),
+            targets=np.concatenate((whole.targets, np.full(len(crop), IGNORE))),
+            part=part,
+        )
+
+
+@dataclass(frozen=True)
 class Mixture:
     """One of several objectives for each text, drawn by weight (UniLM, UL2)."""
 
@@ -393,7 +465,7 @@ class Static:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Apart | Mixture
+    objective: Hide | Pair | Apart | BesideCrop | Mixture
     times: int = 10
 
     def __post_init__(self) -> None:
@@ -428,7 +500,7 @@ class Static:
         return self.objective(text, special, rng)
 
 
-Objective = Hide | Pair | Apart | Mixture | Static
+Objective = Hide | Pair | Apart | BesideCrop | Mixture | Static
 """The kinds of objective that a recipe can hold."""
 
 MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))
@@ -439,6 +511,13 @@ WHOLE_WORD = Pair(Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1)), NextSen
 """BERT with whole words hidden: README of the released code, 31 May 2019."""
 ALBERT = Pair(Hide(NGrams(rate=0.15), InPlace(mask=0.8, random=0.1)), SentenceOrder())
 """Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
+SPANBERT = Hide(WordSpans(rate=0.15), InPlace(mask=0.8, random=0.1, together=True))
+"""Joshi et al. 2020, sections 3.1 and 3.3: spans, and no second text."""
+ELECTRA = Hide(Tokenwise(rate=0.15), InPlace(mask=0.85, random=0.0))
+"""Clark et al. 2020, section 2; of the hidden tokens 15 % are left as they are (released code,
+`mask`)."""
+COCO_LM = BesideCrop(Hide(Tokenwise(rate=0.15), InPlace(mask=1.0, random=0.0)), keep=0.9)
+"""Meng et al. 2021, sections 3.1 and 3.3."""
 MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 GPT = Hide(Everything(), Future())

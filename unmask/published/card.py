@@ -42,6 +42,8 @@ class Published:
     architecture: AnyArchitecture
     heads: Mapping[str, HeadSpec]
     """What the model is pretrained with."""
+    others: Mapping[str, HeadSpec] = field(default_factory=dict[str, HeadSpec])
+    """Heads that published weights of this family may have besides."""
     labels: Labels | None
     """The head that fine-tuning puts on for a whole text's label; None: the label is said in
     words."""

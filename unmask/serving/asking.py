@@ -28,7 +28,12 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
         opened: the model, which is left in the mode in which it was.
         data: what it is trained on, and what is held out.
         before: what it said before training: then what it says now stands beside that.
+
+    Returns:
+        None of a model that names no tokens.
     """
+    if not opened.model.names_tokens:
+        return []
     pipeline = Pipeline(opened)
     said = {_question(sample): sample for sample in before}
     reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)

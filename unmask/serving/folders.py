@@ -11,6 +11,7 @@ import torch
 
 from unmask.adapters.folder import folded
 from unmask.box import BOX
+from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.files import whole, write_whole
 from unmask.finetuning.export import write_record
@@ -62,6 +63,7 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
     with folded(opened.model):
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
+        write_generator(folder, opened)
     (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from unmask.adapters.folder import is_adapter, open_any
 from unmask.adapters.prefix import reader, room
 from unmask.box import BOX
+from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.embed import Pooling, embed
@@ -30,7 +31,7 @@ from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import reads_all_layers
-from unmask.heads.neighbors import Neighbors
+from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
@@ -333,8 +334,9 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
         raise ValueError(problem)
     opened = open_any(folder, seed=seed)
     card = _asked(opened.card, card, folder)
-    if Neighbors.term in card.objective.asks:  # of a head without weights no file knows
-        opened.model.add(Neighbors.term, Neighbors())
+    for name in OF_PARTS.keys() & set(card.objective.asks):  # of these no file knows
+        opened.model.add(name, OF_PARTS[name])
+    add_generator(folder, opened.model)
     return Pipeline(replace(opened, card=card), read_task(folder))
 
 

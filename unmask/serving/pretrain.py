@@ -20,13 +20,15 @@ import torch
 from unmask.batch import Batch
 from unmask.box import BOX
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
+from unmask.checkpoints.generator import fill_generator
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
-from unmask.heads.model import Model
-from unmask.heads.neighbors import Neighbors
+from unmask.heads.model import HeadSpec, Model, asked_by
+from unmask.heads.neighbors import OF_PARTS
+from unmask.hiding.objectives import NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
@@ -424,14 +426,14 @@ def changed(card: Published, recipe: Recipe) -> Published:
         plain = recipes.merge(to_dict(architecture), recipe.architecture)
         architecture = from_dict(type(architecture), plain, "architecture")
     objective = card.objective if recipe.objective is None else recipe.objective
-    offered = {**card.heads, Neighbors.term: Neighbors()}  # without weights, so any model's
-    terms = {_term(name, spec) for name, spec in offered.items()}
+    offered = _offered(card)
+    terms = {asked_by(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:
         raise ValueError(
             f"objective: {card.name} has no head for {', '.join(sorted(unasked))} "
             f"(it has {', '.join(sorted(terms))})"
         )
-    heads = {n: s for n, s in offered.items() if _term(n, s) in objective.asks}
+    heads = {n: s for n, s in offered.items() if asked_by(n, s) in objective.asks}
     if (rate := recipe.dropout) is not None:
         architecture = _dropped(architecture, rate)
         heads = {
@@ -440,9 +442,15 @@ def changed(card: Published, recipe: Recipe) -> Published:
     return replace(card, architecture=architecture, objective=objective, heads=heads)
 
 
-def _term(name: str, spec: Any) -> str:
-    """Return which term of the loss a head adds."""
-    return getattr(spec, "term", name)
+def _offered(card: Published) -> dict[str, HeadSpec]:
+    """Return a card's heads, and those with which any model can answer a question of two texts."""
+    more: dict[str, HeadSpec] = {**OF_PARTS}
+    if card.labels is not None:
+        more |= {
+            question.asks: replace(card.labels, term=question.asks, n_labels=2)
+            for question in (NextSentence, SentenceOrder)
+        }
+    return {**card.heads, **{n: s for n, s in more.items() if n not in card.heads}}
 
 
 def _dropped(a: AnyArchitecture, rate: float) -> AnyArchitecture:
@@ -466,7 +474,9 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     """
     if recipe.begin is None:
         return None
-    opened = open_folder(locate(recipe.begin), card.heads, recipe.seed)
+    folder = locate(recipe.begin)
+    opened = open_folder(folder, card.heads, recipe.seed)
+    fill_generator(folder, opened.model)
     if opened.card.family != card.family:
         raise ValueError(
             f"{recipe.begin}: is a {opened.card.family} model, the recipe's is {card.family}"
@@ -616,10 +626,11 @@ def _before(job: _Job) -> None:
     """Keep what the untrained model says, and what simple tables reach on the held-out text."""
     if not job.dev:
         return
-    opened, spec = job.opened, job.opened.model.specs.get("language")
+    opened, specs = job.opened, job.opened.model.specs
+    spec = specs.get("language") or specs.get("generator")
     if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
         table = bigrams(job.data.shards, job.data.train_spans)
-        name = f"{_term('language', spec)}_accuracy"
+        name = f"{asked_by('language', spec)}_accuracy"
         save_baselines(job.plan.out, {name: table.accuracy(job.dev)})
     save_samples(job.plan.out, samples(opened, job.data))
 

@@ -320,17 +320,19 @@ def evaluate_on(
 ) -> dict[str, float]:
     """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
 
-    The same batches give the same numbers: nothing is drawn. The model is left in the mode in which
-    it was.
+    The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
+    seed. The model is left in the mode in which it was.
     """
     training = model.training
     model.eval()
     sums = Sums()
     try:
-        for batch in batches:
-            counts = _counts(_counting(model), [batch])
-            terms = model(batch.to(device)).terms
-            sums += _sums(_read(_added([terms])), counts, [terms])
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for batch in batches:
+                counts = _counts(_counting(model), [batch])
+                terms = model(batch.to(device)).terms
+                sums += _sums(_read(_added([terms])), counts, [terms])
     finally:
         model.train(training)
     result = {"loss": sums.loss}

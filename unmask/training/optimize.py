@@ -200,13 +200,14 @@ def decayed(name: str, tensor: Tensor) -> bool:
 
 
 def hidden_matrices(model: nn.Module) -> frozenset[str]:
-    """Name the weights of linear maps in the model's body: no table, and nothing of a head."""
+    """Name the weights of linear maps in layers: no table, and nothing of a head but its layers."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     linear = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)} - tables
     return frozenset(
         name
         for name, p in model.named_parameters()
-        if id(p) in linear and name.split(".", 1)[0] not in ("heads", "head")
+        if id(p) in linear
+        and (name.split(".", 1)[0] not in ("heads", "head") or ".layers." in name)
     )
 
 

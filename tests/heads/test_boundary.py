@@ -1,0 +1,53 @@
+"""The span boundary objective: tokens of a hidden span from its two neighbors."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE, Batch
+from unmask.heads.boundary import Boundary, spans
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture
+
+V = 40
+A = Architecture(vocab_size=V, d_model=16, n_layers=1, n_heads=2, d_ff=16)
+
+
+def test_runs_of_places_know_their_neighbors() -> None:
+    before, after, place = spans(torch.tensor([2, 3, 4, 7, 11, 12]))
+    assert before.tolist() == [1, 1, 1, 6, 10, 10]
+    assert after.tolist() == [5, 5, 5, 8, 13, 13]
+    assert place.tolist() == [0, 1, 2, 0, 0, 1]
+    assert [x.tolist() for x in spans(torch.tensor([], dtype=torch.int64))] == [[], [], []]
+
+
+def test_the_loss_is_the_papers() -> None:
+    m = Model(A, {"boundary": Boundary(width=6, longest=3)}).initialize(1).eval()
+    torch.manual_seed(0)
+    inputs = torch.randint(5, V, (2, 9))
+    targets = torch.full((2, 9), IGNORE)
+    targets[0, 2:6] = torch.randint(5, V, (4,))  # four tokens: the last is too far in
+    targets[1, 1], targets[1, 7] = 8, 9
+    asked = (targets.flatten() != IGNORE).nonzero()[:, 0]
+    batch = Batch(inputs=inputs, targets=targets, asked=asked)
+    term = m(batch).terms["boundary"]
+    head, hidden = m.heads["boundary"], m.hidden(batch).double()
+    weights = {n: p.detach().double() for n, p in head.named_parameters()}
+    table = m.backbone.tokens.weight.detach().double()
+
+    def layer(x, name):
+        x = F.gelu(F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"]))
+        norm = (weights[f"{name}_norm.weight"], weights[f"{name}_norm.bias"])
+        return F.layer_norm(x, (16,), *norm, eps=1e-12)
+
+    lost, n = 0.0, 0
+    for row, (begin, end) in ((0, (2, 6)), (1, (1, 2)), (1, (7, 8))):
+        for i in range(begin, min(end, begin + 3)):
+            place = weights["places.weight"][i - begin]
+            x = torch.cat((hidden[row, begin - 1], hidden[row, end], place))
+            scores = table @ layer(layer(x, "first"), "second") + weights["bias"]
+            lost -= float(scores.log_softmax(-1)[targets[row, i]])
+            n += 1
+    assert float(term.total) == pytest.approx(lost, rel=1e-5)
+    assert term.count == n == 5
+    assert m.count(batch) == {"boundary": 5}

@@ -1,0 +1,105 @@
+"""Hidden states -> the tokens that stood where others may stand now: copy it, or name another."""
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from unmask.batch import Batch
+from unmask.heads.language import ROWS_AT_ONCE, Language, LanguageHead
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.parts import Activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrected:
+    """Corrective language modeling: of each token whether to copy it, and what else it was.
+
+    Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. With c the chance to copy and
+    p that of the language model, a hidden token x costs -log(c [x is there] + (1 - c) p(x)), whose
+    c is not moved by it; c is learned as a yes or no of every token.
+    """
+
+    asked_by: ClassVar[str] = "masked"
+    """What an objective asks for this to be asked, too."""
+    term: str = "corrected"
+    copied: str = "copied"
+    """The name of the term about copying."""
+    transform: Activation = "gelu"
+    weight: float = 1.0
+    copy_weight: float = 50.0
+    """Section 4.1 and appendix B."""
+
+    def build(self, architecture: Architecture, table: nn.Embedding) -> "CorrectedHead":
+        """Build the head of a stack whose token table is `table`."""
+        return CorrectedHead(self, architecture, table)
+
+
+class CorrectedHead(nn.Module):
+    """Scores of tokens, and of copying the one that is there."""
+
+    def __init__(self, spec: Corrected, a: Architecture, table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec = spec
+        names = Language(term=spec.term, transform=spec.transform, bias=True)
+        self.language: LanguageHead = names.build(a, table)
+        self.copy = nn.Linear(a.d_model, 1)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the hidden places, and all tokens of texts that have some."""
+        if batch.targets is None:
+            return {}
+        return self.language.count(batch) | {self.spec.copied: int(_asked(batch).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
+    ) -> Prediction:
+        """Ask of each token whether to copy it, and of hidden ones what they were."""
+        if batch.original is None or batch.targets is None:
+            return Prediction()
+        copy = self.copy(hidden)[..., 0].float()
+        there, asked = batch.inputs == batch.original, _asked(batch)
+        each = F.binary_cross_entropy_with_logits(copy, there.float(), reduction="none")
+        right = ((copy > 0) == there) & asked
+        terms = {
+            self.spec.copied: Term(
+                (each * asked).sum(), int(asked.sum()), right.sum(), self.spec.copy_weight
+            )
+        }
+        where = torch.arange(there.numel(), device=copy.device)
+        where = where if batch.asked is None else batch.asked
+        rows = [x.flatten(0, 1)[where] for x in (hidden, copy.detach(), there, batch.original)]
+        total = right = copy.new_zeros(())
+        for i in range(0, len(where), ROWS_AT_ONCE):
+            part = [x[i : i + ROWS_AT_ONCE] for x in rows]
+            lost, hits = cast(
+                tuple[Tensor, Tensor], checkpoint(self._lost, *part, use_reentrant=False)
+            )
+            total, right = total + lost, right + hits
+        terms[self.spec.term] = Term(total, len(where), right.long(), self.spec.weight)
+        kept = {self.spec.term: self.language.scores(rows[0])} if scores else {}
+        return Prediction(kept, terms)
+
+    def _lost(
+        self,
+        hidden: Float[Tensor, "n d"],
+        copy: Float[Tensor, "n"],
+        there: Bool[Tensor, "n"],
+        original: Int[Tensor, "n"],
+    ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+        scores = self.language.scores(hidden).float()
+        named = F.logsigmoid(-copy) - F.cross_entropy(scores, original, reduction="none")
+        copied = F.logsigmoid(copy).masked_fill(~there, -torch.inf)
+        said = torch.where((copy > 0) & there, original, scores.argmax(-1))
+        return -torch.logaddexp(named, copied).sum(), (said == original).sum()
+
+
+def _asked(batch: Batch) -> Bool[Tensor, "b t"]:
+    """Say which tokens may have been replaced: those of second parts are as they were."""
+    read = batch.read()
+    return read if batch.parts is None else read & (batch.parts % 2 == 0)

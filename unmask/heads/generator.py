@@ -1,0 +1,159 @@
+"""A smaller network that names hidden tokens, and whose guesses the model then reads."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch
+from unmask.heads.language import ROWS_AT_ONCE, Language, LanguageHead
+from unmask.heads.prediction import Prediction
+from unmask.model.architecture import Architecture
+from unmask.model.parts import Activation
+from unmask.model.positions import LearnedModule
+from unmask.model.transformer import Transformer
+
+Sharing = Literal["all", "tokens", "none", "disentangled"]
+"""Which vectors the two networks have in common: all that enter the first layer, those of tokens,
+or none. "disentangled": the model reads the generator's token vectors, which its own loss does not
+move, plus a difference that only its own loss moves (He et al. 2021, arXiv:2111.09543, section
+3.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generator:
+    """Fill the hidden places with tokens drawn from what a smaller network says of them.
+
+    Clark et al. 2020, arXiv:2003.10555, section 2. The two are trained together; no gradient passes
+    from the model through what is drawn. A correct guess is what was there, not a replacement.
+    """
+
+    term: str = "masked"
+    size: float = 0.25
+    """Width, heads and inner width of the network, as a share of the model's (section 3.2)."""
+    n_layers: int | None = None
+    """None: as many as the model."""
+    transform: Activation = "gelu"
+    sharing: Sharing = "all"
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.size <= 1:
+            raise ValueError(f"size must be above 0 and at most 1, got {self.size}")
+        if self.n_layers is not None and self.n_layers < 1:
+            raise ValueError(f"n_layers must be at least 1, got {self.n_layers}")
+
+    @property
+    def language(self) -> Language:
+        """The head of the smaller network."""
+        return Language(term=self.term, transform=self.transform, bias=True, weight=self.weight)
+
+    def architecture(self, a: Architecture) -> Architecture:
+        """Return the smaller network of a model."""
+        return replace(
+            a,
+            d_model=round(a.d_model * self.size),
+            n_heads=max(1, round(a.n_heads * self.size)),
+            d_ff=round(a.d_ff * self.size),
+            head_width=None,
+            embed_width=a.d_embed if round(a.d_model * self.size) != a.d_embed else None,
+            n_layers=a.n_layers if self.n_layers is None else self.n_layers,
+        )
+
+    def build(self, architecture: Architecture, table: nn.Embedding) -> "GeneratorHead":
+        """Build the smaller network of a stack whose token table is `table`."""
+        return GeneratorHead(self, architecture, table)
+
+
+class GeneratorHead(nn.Module):
+    """Guesses the hidden tokens, before the model reads anything."""
+
+    def __init__(self, spec: Generator, a: Architecture, table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec, own = spec, spec.architecture(a)
+        shared = spec.sharing in ("all", "tokens")
+        self.network = Transformer(own, table if shared else None)
+        self.language: LanguageHead = spec.language.build(own, self.network.tokens)
+        # in a tuple: the backbone's parameters, not some more of this module's
+        self._table = (table,)
+
+    def join(self, backbone: Transformer) -> None:
+        """Have what is shared in common with the model."""
+        if self.spec.sharing == "all":
+            self.network.segments, self.network.embed_norm = backbone.segments, backbone.embed_norm
+            if isinstance(backbone.position, LearnedModule):
+                self.network.position = backbone.position
+        if self.spec.sharing == "disentangled":
+            backbone.tokens.register_forward_hook(self._add)
+
+    def _add(self, table: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        return out + F.embedding(args[0], self.network.tokens.weight.detach())
+
+    def draw(self) -> None:
+        """Begin with no difference to the generator's token vectors, where that is learned."""
+        if self.spec.sharing == "disentangled":
+            nn.init.zeros_(self._table[0].weight)
+
+    def apart(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add the generator's token vectors to the model's, where those are a difference."""
+        if self.spec.sharing != "disentangled":
+            return weights
+        name = "backbone.tokens.weight"
+        return weights | {name: weights[name] + self.network.tokens.weight.detach()}
+
+    def take_apart(self) -> None:
+        """Turn whole token vectors of the model into the difference that is learned beside this."""
+        if self.spec.sharing == "disentangled":
+            with torch.no_grad():
+                self._table[0].weight -= self.network.tokens.weight
+
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token, the share `asked` of which is scored."""
+        a = self.network.a
+        return self.network.flops(length) + asked * 2 * a.d_embed * a.vocab_size
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked."""
+        return self.language.count(batch)
+
+    def corrupt(self, batch: Batch, *, scores: bool = False) -> tuple[Batch, Prediction]:
+        """Return the batch that the model reads in the place of this one, and what was guessed."""
+        if batch.targets is None:
+            return batch, Prediction()
+        hidden = self.network(batch)
+        prediction = self.language(hidden, batch, scores=scores)
+        flat, inputs, targets = (
+            hidden.flatten(0, 1),
+            batch.inputs.flatten(),
+            batch.targets.flatten(),
+        )
+        asked = torch.arange(len(inputs)) if batch.asked is None else batch.asked
+        asked = asked.to(inputs.device)
+        drawn = inputs.index_put((asked,), self._drawn(flat[asked]))
+        original = inputs.index_put((asked,), targets[asked])
+        read = replace(
+            batch,
+            inputs=drawn.view_as(batch.inputs),
+            original=original.view_as(batch.inputs),
+        )
+        return read, prediction
+
+    @torch.no_grad()
+    def _drawn(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+        """Draw a token for each place, from torch's default generator."""
+        said = [self._of(hidden[i : i + ROWS_AT_ONCE]) for i in range(0, len(hidden), ROWS_AT_ONCE)]
+        return torch.cat(said) if said else hidden.new_empty(0, dtype=torch.int64)
+
+    def _of(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+        sums = self.language.scores(hidden).float().softmax(-1).cumsum(-1)
+        dice = torch.rand(len(sums), 1, device=sums.device) * sums[:, -1:]
+        return torch.searchsorted(sums, dice).squeeze(1).clamp(max=sums.shape[1] - 1)
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
+    ) -> Prediction:
+        """Say nothing: it has spoken before the model."""
+        return Prediction()
