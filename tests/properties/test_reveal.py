@@ -47,6 +47,7 @@ CASES = [
     Case("spans in place", Hide(Spans(0.15, 3.8), InPlace()), BERT, 0.15),
     Case("pairs in RoBERTa's frame", Pair(Hide(Words(0.2), InPlace())), ROBERTA, 0.2),
     Case("ALBERT", objectives.ALBERT, BERT, 0.15),
+    Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),

@@ -439,6 +439,13 @@ WHOLE_WORD = Pair(Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1)), NextSen
 """BERT with whole words hidden: README of the released code, 31 May 2019."""
 ALBERT = Pair(Hide(NGrams(rate=0.15), InPlace(mask=0.8, random=0.1)), SentenceOrder())
 """Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
+DEBERTA = Hide(NGrams(rate=0.15, longest=3), InPlace(mask=0.8, random=0.1))
+"""He et al. 2021, arXiv:2006.03654, appendix A.3: runs of up to three words are hidden, too.
+
+How long they are drawn is not said; in the released code, `NGramMaskGenerator`, as ALBERT's.
+Deviates: there, one run of n words stands somewhere in each window of 6 n words, from the front of
+the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
+"""
 MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 GPT = Hide(Everything(), Future())
