@@ -239,11 +239,11 @@ def _as_stored(
     own = names.theirs_of("heads.language.out", state)
     table = names.theirs_of("backbone.tokens", state)
     tied = own is None or table is None or torch.equal(own, table)
-    known: dict[str, Any] = {"tied": tied}
+    known = {**said, "tied": tied}
     if names.theirs_of("heads.language.decoder.table", state) is None:
         known["decoder"] = None
     return {
-        name: replace(spec, **(known | said)) if isinstance(spec, Language) else spec
+        name: replace(spec, **known) if isinstance(spec, Language) else spec
         for name, spec in heads.items()
     }
 

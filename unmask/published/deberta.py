@@ -172,8 +172,11 @@ def read_language(theirs: Mapping[str, Any]) -> dict[str, Any]:
 
     Where absolute places are in the input there is none (released code, `EnhancedMaskDecoder`).
     """
-    head: dict[str, Any] = {"transform": activation(theirs.get("hidden_act", "gelu"))}
-    return head | {"decoder": None} if theirs.get("position_biased_input", True) else head
+    length = int(theirs.get("max_position_embeddings", 512))
+    return {
+        "transform": activation(theirs.get("hidden_act", "gelu")),
+        "decoder": None if theirs.get("position_biased_input", True) else MaskDecoder(length),
+    }
 
 
 def fields(
