@@ -97,6 +97,24 @@ def distilbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     return _fill(getattr(hf, f"DistilBert{kind}")(hf.DistilBertConfig(**(sizes | changes))))
 
 
+def deberta(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    small = {
+        "pad_token_id": 0, "relative_attention": True, "max_relative_positions": 6,
+        "pos_att_type": ["c2p", "p2c"], "position_biased_input": False, "type_vocab_size": 0,
+    }  # fmt: skip
+    return _like_bert("deberta", "Deberta", kind, small | changes)
+
+
+def deberta_v2(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    small = {
+        "pad_token_id": 0, "relative_attention": True, "max_relative_positions": 14,
+        "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0,
+        "share_att_key": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm",
+    }  # fmt: skip
+    return _like_bert("deberta_v2", "DebertaV2", kind, small | changes)
+
+
+_CONVOLVED = {"conv_kernel_size": 3, "conv_act": "gelu"}
 _ALTERNATING = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
 
 SHAPES: dict[str, Callable[[], Any]] = {
@@ -115,6 +133,23 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "electra, generator, wide token vectors": lambda: electra("ForMaskedLM", embedding_size=48),
     "electra, token vectors as wide as the rest": lambda: electra(embedding_size=32),
     "distilbert": distilbert,
+    "deberta": deberta,
+    "deberta, content to position": lambda: deberta(pos_att_type=["c2p"]),
+    "deberta, position to content, places and two segments in the input": lambda: deberta(
+        pos_att_type=["p2c"], position_biased_input=True, type_vocab_size=2
+    ),
+    "deberta, distances up to the length": lambda: deberta(max_relative_positions=-1),
+    "deberta-v2": deberta_v2,
+    "deberta-v2, convolution": lambda: deberta_v2(**_CONVOLVED),
+    "deberta-v2, no buckets, no norm, places and two segments in the input": lambda: deberta_v2(
+        position_buckets=-1,
+        norm_rel_ebd="none",
+        position_biased_input=True,
+        type_vocab_size=2,
+        pos_att_type=["c2p"],
+        conv_kernel_size=5,
+        conv_groups=4,
+    ),
     "modernbert": modernbert,
     "modernbert, five layers, other windows": lambda: modernbert(
         num_hidden_layers=5, local_attention=4, layer_types=_ALTERNATING

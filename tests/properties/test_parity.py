@@ -5,7 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import SHAPES, V, albert, bert, distilbert, electra, gpt2, modernbert, roberta, saved
+from reference import (
+    SHAPES,
+    V,
+    albert,
+    bert,
+    deberta,
+    deberta_v2,
+    distilbert,
+    electra,
+    gpt2,
+    modernbert,
+    roberta,
+    saved,
+)
 
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder
@@ -101,6 +114,8 @@ LABELLED = {
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
     "Electra": lambda: electra("ForSequenceClassification", num_labels=3),
+    "Deberta": lambda: deberta("ForSequenceClassification", num_labels=3),
+    "DebertaV2": lambda: deberta_v2("ForSequenceClassification", num_labels=3),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
         "ForSequenceClassification", num_labels=3, classifier_pooling="mean"

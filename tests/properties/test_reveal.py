@@ -52,6 +52,7 @@ CASES = [
     Case(
         "pairs of single sentences", Pair(objectives.MASKED, NextSentence(single=True)), BERT, None
     ),
+    Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),

@@ -17,6 +17,10 @@ from unmask.published.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})
 
+_PLACES = {"deberta.embeddings.position_embeddings.weight"}
+UNREAD = {"deberta": _PLACES, "deberta-v2": _PLACES}
+"""Tensors, also of released weights, that transformers leaves out: it has no mask decoder."""
+
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
@@ -71,8 +75,10 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     weights = again.model.weights()
     assert weights.keys() == kept.keys()
     assert all(torch.equal(x, weights[n]) for n, x in kept.items())
-    theirs = sum(x.numel() for n, x in kept.items() if not n.startswith(own))
-    assert loaded.num_parameters() == theirs
+    written, known = load_file(tmp_path / "model.safetensors"), loaded.state_dict()
+    unread = {name: x.numel() for name, x in written.items() if name not in known}
+    assert {n for n in unread if not n.startswith(own)} == UNREAD.get(card.family, set())
+    assert loaded.num_parameters() + sum(unread.values()) == model.parameter_count()
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])

@@ -84,6 +84,8 @@ def why_not_peft(
 def _why_never(model: Model, card: Published, name: str | None) -> str | None:
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
+    if card.names.by_head:
+        return "PEFT has no layout for maps that are joined head by head"
     if own := heads_without_class(card, model.specs):
         return f"no class of transformers has a head {next(iter(own.values()))}"
     before_text = isinstance(find(model, name), PrefixModule | PromptModule)
@@ -309,6 +311,8 @@ def _parsed(
     said = record.get("adapter")
     spec = None if said is None else _spec(said)
     if settings is not None:
+        if card.names.by_head:
+            raise ValueError("PEFT's adapters of maps that are joined head by head are not read")
         theirs = {_base_name(name): x for name, x in tensors.items()}
         table = fusions(model, card.names)
         (spec, parameters), left = to_ours(settings, theirs, model, table, spec)

@@ -110,7 +110,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
     state = {_modern(name): x for name, x in read_model_tensors(folder).items()}
     labels = _label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
-    specs = _as_tied(specs, card.names, state, card.fields.language(theirs))
+    specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
     model, read = _fill(card, specs, state, folder, seed)
     tokenizer = _tokenizer(folder, model.vocab_size)
     return Opened(
@@ -225,21 +225,24 @@ def _heads(
     return made
 
 
-def _as_tied(
+def _as_stored(
     heads: Mapping[str, HeadSpec],
     names: Names,
     state: Mapping[str, Tensor],
     said: Mapping[str, Any],
 ) -> dict[str, HeadSpec]:
-    """Read off the tensors whether the scores have a matrix of their own.
+    """Read off the tensors whether the scores have a matrix of their own, and a decoder its places.
 
     Configurations are not to be trusted here.
     """
     own = names.theirs_of("heads.language.out", state)
     table = names.theirs_of("backbone.tokens", state)
     tied = own is None or table is None or torch.equal(own, table)
+    known = {**said, "tied": tied}
+    if names.theirs_of("heads.language.decoder.table", state) is None:
+        known["decoder"] = None
     return {
-        name: replace(spec, tied=tied, **said) if isinstance(spec, Language) else spec
+        name: replace(spec, **known) if isinstance(spec, Language) else spec
         for name, spec in heads.items()
     }
 
@@ -364,6 +367,7 @@ def config_of(
         theirs["tie_word_embeddings"] = language.tied
         if "scaled" in card.fields.language({}):
             theirs["scale_decoder_outputs"] = language.scaled
+        theirs |= card.fields.of_language(language)
     if labels:
         theirs["id2label"] = {str(i): name for i, name in enumerate(labels)}
         theirs["label2id"] = {name: i for i, name in enumerate(labels)}

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.decoder import MaskDecoder
 from unmask.model.parts import ACTIVATIONS, Activation
 
 ROWS_AT_ONCE = 1024
@@ -35,6 +36,8 @@ class Language:
     scaled: bool = False
     """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh
     TensorFlow)."""
+    decoder: MaskDecoder | None = None
+    """What asks the last layer in place of its input (He et al. 2021, section 3.2)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
 
@@ -139,6 +142,7 @@ class LanguageHead(nn.Module):
             self.dense = nn.Linear(a.d_model, a.d_embed, bias=a.bias)
             self.norm = a.norm.build(a.d_embed)
             self.activation = ACTIVATIONS[spec.transform]
+        self.decoder = None if spec.decoder is None else spec.decoder.build(a)
         self.scale = a.d_model**-0.5 if spec.scaled else 1.0
         self.bias = nn.Parameter(torch.zeros(a.vocab_size)) if spec.bias else None
         self.out = None if spec.tied else nn.Linear(a.d_model, a.vocab_size, bias=False)

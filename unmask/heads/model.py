@@ -24,6 +24,7 @@ from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.decoder import MaskDecoderModule
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 HeadSpec = (
@@ -187,9 +188,20 @@ class Model(nn.Module):
                     module.draw()
         return self
 
+    @property
+    def decoder(self) -> MaskDecoderModule | None:
+        """What its language head, if it has one, wants done in the backbone's last layer."""
+        found = (h.decoder for h in self.heads.values() if isinstance(h, LanguageHead))
+        return next(found, None)
+
     def hidden(self, batch: Batch) -> Float[Tensor, "b t _"]:
-        """Run the backbone alone."""
-        return self.backbone(batch)
+        """Run the backbone, as the language head reads it if there is one."""
+        return self._read(batch, self.decoder)
+
+    def _read(self, batch: Batch, decoder: MaskDecoderModule | None) -> Float[Tensor, "b t _"]:
+        if decoder is None:
+            return self.backbone(batch)
+        return self.backbone(batch, decoder=decoder)
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places that each term asks of this batch, before the forward."""
@@ -208,13 +220,16 @@ class Model(nn.Module):
             isinstance(head, LanguageHead) for head in self.heads.values()
         ) else 0  # fmt: skip
         beside = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Corrupting)]
-        return 3 * (self.backbone.flops(length) + asked * scores + sum(beside))
+        forward = self.backbone.flops(length)
+        if (decoder := self.decoder) is not None:
+            forward *= 1 + (decoder.times - 1) / self.stack.n_layers
+        return 3 * (forward + asked * scores + sum(beside))
 
     @property
     def narrows(self) -> bool:
         """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
         plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
-        return plain and not self.adapters
+        return plain and not self.adapters and self.decoder is None
 
     @property
     def reads_all_layers(self) -> bool:
@@ -243,14 +258,19 @@ class Model(nn.Module):
                 terms |= guesses.terms
         only = self._only(batch)
         read = batch if only is None else replace(batch, only=only)
-        hidden = self.backbone(replace(read, all_layers=True) if self.reads_all_layers else read)
-        last = hidden[..., -self.stack.d_model :]
+        read = replace(read, all_layers=True) if self.reads_all_layers else read
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
+        states: dict[MaskDecoderModule | None, Tensor] = {}
         for name, head in self.heads.items():
-            whole = reads_all_layers(self.specs[name])
+            decoder = head.decoder if isinstance(head, LanguageHead) else None
+            if decoder not in states:
+                states[decoder] = self._read(read, decoder)
+            hidden = states[decoder]
+            if not reads_all_layers(self.specs[name]):
+                hidden = hidden[..., -self.stack.d_model :]
             said_too = scores if isinstance(scores, bool) else name in scores
-            prediction = cast(Head, head)(hidden if whole else last, batch, scores=said_too)
+            prediction = cast(Head, head)(hidden, batch, scores=said_too)
             said |= prediction.scores
             terms |= prediction.terms
         return Prediction(said, terms)

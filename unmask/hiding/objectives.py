@@ -518,6 +518,13 @@ ELECTRA = Hide(Tokenwise(rate=0.15), InPlace(mask=0.85, random=0.0))
 `mask`)."""
 COCO_LM = BesideCrop(Hide(Tokenwise(rate=0.15), InPlace(mask=1.0, random=0.0)), keep=0.9)
 """Meng et al. 2021, sections 3.1 and 3.3."""
+DEBERTA = Hide(NGrams(rate=0.15, longest=3), InPlace(mask=0.8, random=0.1))
+"""He et al. 2021, arXiv:2006.03654, appendix A.3: runs of up to three words are hidden, too.
+
+How long they are drawn is not said; in the released code, `NGramMaskGenerator`, as ALBERT's.
+Deviates: there, one run of n words stands somewhere in each window of 6 n words, from the front of
+the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
+"""
 MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 GPT = Hide(Everything(), Future())

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from unmask.model.convolution import Convolution
 from unmask.model.initialize import Initialize, Normal
 from unmask.model.parts import Activation, LayerNorm, Norm
-from unmask.model.positions import Learned, Position
+from unmask.model.positions import Disentangled, Learned, Position
 
 Slot = Literal["into", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
@@ -40,6 +41,8 @@ class Architecture:
     """Where norms stand around a sublayer f: after(x + out(f(into(x))))."""
     norm_embedding: bool = False
     norm_final: bool = False
+    convolution: Convolution | None = None
+    """Beside the first layer (He et al. 2021, section 5.3)."""
     activation: Activation = "gelu"
     gated: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
@@ -78,7 +81,8 @@ class Architecture:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart.
 
         The token is read in texts of `length` tokens. Two a weight and token, and 4 t h e for
-        scores and mixing (Kaplan et al. 2020, table 1).
+        scores and mixing (Kaplan et al. 2020, table 1). What a position scheme computes once for
+        all texts is left out.
         """
         attention = 4 * self.d_model * self.n_heads * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
@@ -89,7 +93,11 @@ class Architecture:
         matrices = attention * (1 + self.cross) + forward
         widen = 0 if self.embed_width is None else self.embed_width * self.d_model
         crossed = each * length * self.n_layers * self.cross
-        return float(2 * (self.n_layers * matrices + widen) + seen + crossed)
+        position, beside = self.position, self.convolution
+        if isinstance(position, Disentangled):
+            seen += self.n_layers * position.flops(self, length)
+        near_by = 0 if beside is None else self.d_model**2 * beside.width // beside.groups
+        return float(2 * (self.n_layers * matrices + widen + near_by) + seen + crossed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -240,6 +240,6 @@ class Attention(nn.Module):
             k, v = self.heads(self.k(context)), self.heads(self.v(context))
             if cache is not None:
                 k, v = cache.extend(k, v)
-        q, k, bias = self.place(q, k, geometry)
+        q, k, bias = self.place(q, k, geometry, self)
         y = attend(q, k, v, sight, bias=bias, scale=self.scale, dropout=self.dropout)
         return self.o(y.transpose(1, 2).flatten(2))

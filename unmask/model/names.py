@@ -40,15 +40,27 @@ class Names:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
-    the end (`transposed`) is its own inverse; `tied` says that theirs is a second copy, checked on
-    reading and not written; `beside:name` that the line counts only where we have that module too;
-    `-  theirs` that theirs is left out on purpose. Of several lines for one of theirs the first
-    counts whose ours exist.
+    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head;
+    `tied` that theirs is a second copy, checked on reading and not written; `beside:name` that the
+    line counts only where we have that module too; `-  theirs` that theirs is left out on purpose.
+    Of several lines for one of theirs the first counts whose ours exist, and likewise of several
+    for one of ours.
     """
 
-    def __init__(self, table: str, *, prefix: str = "") -> None:
-        self.table, self.prefix = table, prefix
+    def __init__(self, table: str, *, prefix: str = "", heads: int | None = None) -> None:
+        self.table, self.prefix, self.heads = table, prefix, heads
         self.rules = tuple(self._rule(line) for line in table.strip().splitlines() if line.strip())
+
+    @property
+    def by_head(self) -> bool:
+        """Some tensors are joined head by head."""
+        return any(rule.operation == "by_head" for rule in self.rules)
+
+    def sized(self, a: AnyArchitecture) -> "Names":
+        """Return the table for models of this architecture: some cut tensors by its heads."""
+        if not self.by_head or not isinstance(a, Architecture) or a.n_heads == self.heads:
+            return self
+        return Names(self.table, prefix=self.prefix, heads=a.n_heads)
 
     @staticmethod
     def _rule(line: str) -> Rule:
@@ -77,7 +89,7 @@ class Names:
                 if rule.operation == "tied":
                     copies.append((ours[0], name, tensor))
                 elif used and rule.ours != ("-",):
-                    parts = _operate(rule.operation, tensor).chunk(len(ours))
+                    parts = self._operate(rule, tensor, len(ours)).chunk(len(ours))
                     found |= dict(zip(ours, parts, strict=True))
                 if used:
                     break
@@ -105,8 +117,8 @@ class Names:
                 if any(o not in state for o in _besides(rule, numbers)):
                     continue
                 ours = [_fill(o, numbers) + tail for o in rule.ours]
-                theirs = _operate(rule.operation, torch.cat([state[o] for o in ours])).contiguous()
-                out[_fill(rule.theirs, numbers) + tail] = theirs
+                theirs = self._operate(rule, torch.cat([state[o] for o in ours]), self.heads)
+                out[_fill(rule.theirs, numbers) + tail] = theirs.contiguous()
                 for o in ours:
                     del left[o]
         if left:
@@ -124,6 +136,19 @@ class Names:
     def without_prefix(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as a model without heads does in their library."""
         return {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
+
+    def _operate(self, rule: Rule, tensor: Tensor, inner: int | None) -> Tensor:
+        """Do what the rule says; of tensors joined head by head, `inner` ones become outer."""
+        if rule.operation == "transposed":
+            return tensor.T if tensor.dim() == 2 else tensor
+        if rule.operation != "by_head":
+            return tensor
+        if self.heads is None:
+            raise ValueError(f"{rule.theirs} is joined head by head, of how many heads is unknown")
+        n = self.heads * len(rule.ours)
+        assert inner is not None
+        cut = tensor.unflatten(0, (n // inner, inner, -1))  # outer, inner, rows of a head
+        return cut.transpose(0, 1).flatten(0, 2)
 
     def _hits(self, name: str) -> Iterable[tuple[Rule, tuple[str, ...], str]]:
         for candidate in dict.fromkeys((name, self.prefix + name)):
@@ -147,12 +172,6 @@ def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
 
 def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
     return [_fill(rule.beside, numbers) + ".weight"] if rule.beside else []
-
-
-def _operate(operation: str, tensor: Tensor) -> Tensor:
-    if operation == "transposed":
-        return tensor.T if tensor.dim() == 2 else tensor
-    return tensor
 
 
 def _check(
@@ -185,6 +204,8 @@ class Fields:
     language: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
     """What their configuration says of the language head: fields of `Language` that differ from
     the card's."""
+    of_language: Callable[[Any], dict[str, Any]] = lambda spec: {}
+    """What their configuration shall say of a language head."""
     pools: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""

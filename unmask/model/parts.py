@@ -78,6 +78,11 @@ class Sizes(Protocol):
         """The norm that all sublayers use."""
         ...
 
+    @property
+    def dropout(self) -> float:
+        """The rate of what a sublayer gives."""
+        ...
+
 
 class _Drop(torch.autograd.Function):
     """Zero a share of the numbers, with one random byte for each.

@@ -2,28 +2,57 @@
 
 A scheme has three hooks: `embed`, `geometry`, and a part that lives in each layer. `embed` adds to
 token vectors (learned). `geometry` is computed once a forward and shared by all layers (T5's table
-of biases, the angles of rotations). The layer's own part maps (q, k, geometry) to (q, k, bias of
-the scores).
+of biases, the angles of rotations). The layer's own part maps (q, k, geometry, attention) to (q, k,
+bias of the scores).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from unmask.model.parts import Sizes
+from unmask.model.parts import Dropout, Sizes
+
+
+@runtime_checkable
+class Projections(Protocol):
+    """What a scheme's part in a layer may use of the attention that it is a part of."""
+
+    @property
+    def q(self) -> Callable[[Tensor], Tensor]:
+        """The map of queries, [... d] to [... h*e]."""
+        ...
+
+    @property
+    def k(self) -> Callable[[Tensor], Tensor]:
+        """The map of keys."""
+        ...
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied with; a bias is added after."""
+        ...
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Cut vectors [b t h*e] into heads [b h t e]."""
+        ...
 
 
 class Place(nn.Module):
     """The part of a scheme that lives in a layer. Also T5's: its geometry *is* the bias."""
 
     def forward(
-        self, q: Float[Tensor, "b h t e"], k: Float[Tensor, "b g s e"], geometry: Any
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b g s e"],
+        geometry: Any,
+        attention: Projections,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return q, k and what is added to the scores [1 h t s]."""
+        """Return q, k and what is added to the scores [b|1 h t s]."""
         return q, k, geometry
 
 
@@ -175,6 +204,7 @@ class Turn(nn.Module):
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
         geometry: tuple[Tensor, Tensor],
+        attention: Projections,
     ) -> tuple[Tensor, Tensor, None]:
         """Return q and k, turned."""
         cos, sin = geometry
@@ -231,10 +261,172 @@ class OneOfCycle(nn.Module):
         self.part, self.which = part, which
 
     def forward(
-        self, q: Float[Tensor, "b h t e"], k: Float[Tensor, "b g s e"], geometry: list[Any]
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b g s e"],
+        geometry: list[Any],
+        attention: Projections,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Do what the part does."""
-        return self.part(q, k, geometry[self.which])
+        return self.part(q, k, geometry[self.which], attention)
 
 
-Position = Learned | BucketBias | Rotary | Cycle
+AskedOf = Literal["content_to_position", "position_to_content"]
+
+
+@dataclass(frozen=True)
+class Disentangled:
+    """Content and place are vectors of their own, and ask for each other.
+
+    He et al. 2021, arXiv:2006.03654, section 3.1: to the scores of two contents are added those of
+    the query's content with the vector of its distance to the key (content to position), and of
+    that distance with the key's content (position to content). Scores are divided by the square
+    root of one more than the number of these terms, too.
+
+    Deviates: position to content reads the row of the distance query - key, as content to position
+    does; equation 4 has key - query. So do the released code and the weights learned with it.
+    """
+
+    reach: int = 512
+    """k of equation 3: from this distance on all share a row."""
+    length: int = 512
+    """How long texts the model was made for; nothing of the distances ends there."""
+    terms: tuple[AskedOf, ...] = ("content_to_position", "position_to_content")
+    buckets: int | None = None
+    """Rows on either side; from half of them on, distances share rows, ever more up to `reach`
+    (second version, released code, `make_log_bucket_position`). None: `reach`, one for each."""
+    shared: bool = False
+    """Distances are mapped as contents are (section 5.3); otherwise by maps of their own."""
+    norm: bool = False
+    """The architecture's norm stands behind the table (second version, released code)."""
+    absolute: bool = False
+    """A vector for each place is added to the token's, too: the way of BERT."""
+
+    def __post_init__(self) -> None:
+        known = ("content_to_position", "position_to_content")
+        if not self.terms or len({*self.terms}) < len(self.terms):
+            raise ValueError(f"terms must be one or both of {known}, got {self.terms}")
+        if self.buckets is not None and not 4 <= self.buckets < 2 * self.reach - 2:
+            raise ValueError(
+                f"buckets must be at least 4 and fewer than {2 * self.reach - 2} (twice what is "
+                f"below reach), got {self.buckets}"
+            )
+
+    @property
+    def span(self) -> int:
+        """Rows of the table on either side of distance 0."""
+        return self.buckets or self.reach
+
+    def rows(self, length: int) -> int:
+        """Return how many of them texts of a length use, at most."""
+        exact = self.buckets is None or length <= self.buckets // 2
+        return min(self.span, length) if exact else self.span
+
+    def flops(self, sizes: Sizes, length: int) -> float:
+        """Count what the terms cost a layer for a token: the scores of all distances."""
+        return 4.0 * self.rows(length) * sizes.n_heads * sizes.d_head * len(self.terms)
+
+    def build(self, sizes: Sizes) -> PositionModule:
+        """Build the table [2 * span d]."""
+        return DisentangledModule(self, sizes)
+
+
+class Distances(NamedTuple):
+    """What the layers of a disentangled scheme share."""
+
+    table: Float[Tensor, "n d"]
+    """The vectors of those distances that the text has."""
+    row: Int[Tensor, "t s"]
+    """The row of the distance query - key."""
+
+
+class DisentangledModule(PositionModule):
+    """Says which row of the table stands for the distance of each pair of places."""
+
+    def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
+        super().__init__()
+        self.scheme, self.sizes = scheme, sizes
+        self.table = nn.Embedding(2 * scheme.span, sizes.d_model)
+        self.norm = sizes.norm.build(sizes.d_model) if scheme.norm else nn.Identity()
+        learned = Learned(scheme.length)
+        self.absolute = LearnedModule(learned, sizes) if scheme.absolute else None
+
+    def embed(self, place: Int[Tensor, "b t"]) -> Tensor | None:
+        """Look up the vectors of absolute places, if they are added."""
+        return None if self.absolute is None else self.absolute.embed(place)
+
+    def bucket(self, away: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Number the bucket of each distance: itself, up to half of the buckets."""
+        buckets = self.scheme.buckets
+        if buckets is None:
+            return away
+        exact = buckets // 2
+        ratio = torch.log(away.abs().clamp(min=exact) / exact)
+        # in the table's own precision, where the last ratio must be 1 and no more
+        whole = torch.log(ratio.new_tensor((self.scheme.reach - 1) / exact))
+        far = torch.ceil(ratio / whole * (exact - 1)).long() + exact
+        return torch.where(away.abs() <= exact, away, far * away.sign())
+
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Distances:
+        """Return the vectors of distances, and which one is that of each pair.
+
+        Places are counted through a row: the distances within packed texts are the same.
+        """
+        span, used = self.scheme.span, self.scheme.rows(keys)
+        away = torch.arange(1 - keys, keys, device=x.device)
+        row = (self.bucket(away) + span).clamp(0, 2 * span - 1) - (span - used)
+        place = torch.arange(keys, device=x.device)
+        pairs = place[keys - x.shape[1] :, None] - place[None, :] + keys - 1
+        return Distances(self.norm(self.table.weight[span - used : span + used]), row[pairs])
+
+    def layer(self, i: int) -> nn.Module:
+        """Return what scores content against places."""
+        return DisentangledPlace(self.scheme, self.sizes)
+
+
+class DisentangledPlace(nn.Module):
+    """The scores of contents with distances.
+
+    Distances are far fewer than pairs of places: each content is scored with each of them once,
+    and the scores are looked up.
+    """
+
+    def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
+        super().__init__()
+        self.terms, width = scheme.terms, sizes.n_heads * sizes.d_head
+        own = () if scheme.shared else scheme.terms
+        self.k = self.q = None
+        if "content_to_position" in own:
+            self.k = nn.Linear(sizes.d_model, width, bias=False)
+        if "position_to_content" in own:
+            self.q = nn.Linear(sizes.d_model, width)
+        self.dropout = Dropout(sizes.dropout)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b h s e"],
+        geometry: Distances,
+        attention: Projections,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q by its share of the scale, k, and the scores of both terms [b h t s]."""
+        share = (1 + len(self.terms)) ** -0.5
+        q, table = q * share, self.dropout(geometry.table)[None]
+        scores: list[Tensor] = []
+        if "content_to_position" in self.terms:
+            key = attention.heads((attention.k if self.k is None else self.k)(table))  # [1 h n e]
+            scores.append(_looked_up(q @ key.mT, geometry.row))
+        if "position_to_content" in self.terms:
+            query = attention.heads((attention.q if self.q is None else self.q)(table)) * share
+            scores.append(_looked_up(k @ query.mT, geometry.row.mT).mT)
+        return q, k, sum(scores[1:], scores[0]) * attention.scale
+
+
+def _looked_up(
+    scores: Float[Tensor, "b h t n"], row: Int[Tensor, "t s"]
+) -> Float[Tensor, "b h t s"]:
+    """Pick from the scores with all distances that of each pair."""
+    return scores.gather(-1, row.expand(*scores.shape[:2], *row.shape))
+
+
+Position = Learned | BucketBias | Rotary | Cycle | Disentangled

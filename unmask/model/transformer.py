@@ -1,6 +1,7 @@
 """The Transformer from its parts: Norms, Block, Transformer, EncoderDecoder."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -11,6 +12,7 @@ from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.cache import Cache
+from unmask.model.decoder import MaskDecoderModule
 from unmask.model.parts import Dropout, FeedForward
 from unmask.model.positions import Place, PositionModule
 
@@ -67,10 +69,21 @@ class Block(nn.Module):
         cache: Cache | None,
         i: int,
         only: Int[Tensor, "b"] | None = None,
+        asking: Float[Tensor, "b t d"] | None = None,
+        again: bool = False,
     ) -> Float[Tensor, "b n d"]:
-        """Read and write the residual stream once a sublayer; with `only`, in one column a row."""
+        """Read and write the residual stream once a sublayer; with `only`, in one column a row.
+
+        With `asking`, that is the stream, and x is what it reads; or what the cache holds of x, if
+        it was read before and this is `again`.
+        """
         own = None if cache is None else cache.layers[i]
-        if only is None:
+        if asking is not None:
+            context = None if again else self.attention_norm.into(x)
+            x = self.attention_norm(
+                asking, lambda y: self.attention(y, context, geometry, sight, own)
+            )
+        elif only is None:
             x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
         else:
             sight, context = sight.only(only, x.shape[1]), self.attention_norm.into(x)
@@ -98,6 +111,7 @@ class Transformer(nn.Module):
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
         self.embed_norm = a.norm.build(a.d_embed) if a.norm_embedding else nn.Identity()
         self.widen = nn.Identity() if a.embed_width is None else nn.Linear(a.d_embed, a.d_model)
+        self.convolution = None if a.convolution is None else a.convolution.build(a)
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
             first = cast(Block, self.layers[0]) if i else None
@@ -131,13 +145,8 @@ class Transformer(nn.Module):
 
     def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t _"]:
         """Sum the vectors of tokens, places and segments; not yet widened."""
-        place = batch.place
-        if place is None:
-            place = torch.arange(past, past + batch.inputs.shape[1], device=batch.inputs.device)[
-                None
-            ]
         x = self.tokens(batch.inputs)
-        if (where := self.position.embed(place)) is not None:
+        if (where := self.position.embed(places(batch, past))) is not None:
             x = x + where
         if self.segments is not None:
             part = batch.segments
@@ -152,9 +161,19 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         memory: Float[Tensor, "b s d"] | None = None,
         memory_visibility: Visibility | None = None,
+        decoder: MaskDecoderModule | None = None,
     ) -> Float[Tensor, "b n _"]:
-        """Run the stack over a batch; with a cache, over tokens that follow those already read."""
+        """Run the stack over a batch; with a cache, over tokens that follow those already read.
+
+        With a decoder, it is that which the last layer answers.
+
+        Raises:
+            ValueError: a stack with a convolution, whose tokens read what follows them, is given
+                text that follows.
+        """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
+        if self.convolution is not None and past > prefix:
+            raise ValueError("a model with a convolution reads a text at once, not piece by piece")
         x = self.widen(self.embed(batch, past))
         queries, keys = x.shape[1], past + x.shape[1]
         visibility, windows = batch.visibility, self.a.window or (None,)
@@ -171,9 +190,25 @@ class Transformer(nn.Module):
                 below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
             only = batch.only if i == len(self.layers) - 1 else None
             sight = sights[windows[i % len(windows)]]
-            x = cast(Block, layer)(x, geometry, sight, memory, memory_sight, cache, i, only)
+            read = partial(layer, x, geometry, sight, memory, memory_sight, cache, i)
+            if decoder is not None and i == len(self.layers) - 1:
+                x = decoder(x, places(batch, past))
+                for time in range(decoder.times):
+                    x = read(asking=x, again=time > 0 and cache is not None)
+                continue
+            before, x = x, read(only=only)
+            if self.convolution is not None and i == 0:
+                x = self.convolution(before, x, visibility)
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*below, x), -1) if below else x)
+
+
+def places(batch: Batch, past: int = 0) -> Int[Tensor, "_ t"]:
+    """Return where each token stands in its text: as the batch says, or its column."""
+    if batch.place is not None:
+        return batch.place
+    end = past + batch.inputs.shape[1]
+    return torch.arange(past, end, device=batch.inputs.device)[None]
 
 
 def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | None:

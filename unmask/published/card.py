@@ -71,6 +71,9 @@ class Published:
     note: str = ""
     """What a reader should know who compares this card with the paper."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", self.names.sized(self.architecture))
+
     def with_vocabulary(self, special: Special) -> "Published":
         """Return the card for another vocabulary."""
         return replace(self, architecture=fitted(self.architecture, special))

@@ -7,6 +7,8 @@ from unmask.box import BOX
 from unmask.published import (
     albert,
     bert,
+    deberta,
+    deberta_v2,
     distilbert,
     electra,
     gpt,
@@ -19,7 +21,19 @@ from unmask.published.card import Published
 
 MODELS: Mapping[str, Published] = {
     card.name: card
-    for family in (bert, roberta, spanbert, albert, electra, distilbert, modernbert, gpt, t5)
+    for family in (
+        bert,
+        roberta,
+        spanbert,
+        albert,
+        electra,
+        distilbert,
+        deberta,
+        deberta_v2,
+        modernbert,
+        gpt,
+        t5,
+    )
     for card in family.CARDS
 }
 ALIASES = {

@@ -1,0 +1,205 @@
+"""DeBERTa's second version, He et al. 2021, arXiv:2006.03654, section 5.3; and its third.
+
+He, Gao, Chen 2021, arXiv:2111.09543, "DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training
+with Gradient-Disentangled Embedding Sharing". The network is the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.hiding.objectives import DEBERTA as RUNS_OF_WORDS
+from unmask.model.architecture import Architecture
+from unmask.model.convolution import Convolution
+from unmask.model.initialize import Normal
+from unmask.model.names import Names, activation, by_table, refuse, their_activation
+from unmask.model.positions import Disentangled
+from unmask.published import bert, deberta
+from unmask.published.card import Paper, Published, leave
+from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Unigram
+
+V3 = Paper(
+    title="DeBERTaV3: Improving DeBERTa using ELECTRA-Style Pre-Training with "
+    "Gradient-Disentangled Embedding Sharing",
+    authors="He, Gao, Chen",
+    year=2021,
+    arxiv="2111.09543",
+)
+
+VOCABULARY = 128_100
+"""128,000 pieces of SentencePiece and 100 ids that are kept free (released code); 128K in both
+papers, section 5.3 and table 1."""
+BASE = replace(
+    deberta.BASE,
+    vocab_size=VOCABULARY,
+    position=Disentangled(512, buckets=256, shared=True, norm=True),  # section 5.3; released code
+)
+CONVOLUTION = Convolution(3, "gelu")  # section 5.3; released code
+
+_SELF = "deberta.encoder.layer.*.attention.self"
+NAMES = Names(
+    f"""
+    backbone.layers.*.attention.q                {_SELF}.query_proj
+    backbone.layers.*.attention.k                {_SELF}.key_proj
+    backbone.layers.*.attention.v                {_SELF}.value_proj
+    {deberta.OUTSIDE_ATTENTION}
+    """,
+    prefix="deberta.",
+)
+
+_READ, _WRITE = by_table(deberta.TABLE, BASE, {})
+_NORMS = {"layer_norm": True, "none": False}
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    deberta.refuse_narrow_tokens(theirs)
+    if not theirs.get("share_att_key"):
+        raise ValueError("share_att_key must be true: no published model has it otherwise")
+    a = _READ(theirs)
+    refuse(theirs, {"attention_head_size": a.d_head})
+    norm = str(theirs.get("norm_rel_ebd", "none"))
+    if norm not in _NORMS:
+        raise ValueError(f"norm_rel_ebd {norm!r} is not one of {sorted(_NORMS)}")
+    buckets, width = theirs.get("position_buckets", -1), theirs.get("conv_kernel_size", 0)
+    position = replace(
+        deberta.read_position(theirs),
+        buckets=buckets if buckets > 0 else None,
+        shared=True,
+        norm=_NORMS[norm],
+    )
+    if width <= 0:
+        return replace(a, position=position)
+    act = activation(theirs.get("conv_act", "tanh"))
+    beside = Convolution(width, act, theirs.get("conv_groups", 1))  # type: ignore[arg-type]
+    return replace(a, position=position, convolution=beside)
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    position, beside = a.position, a.convolution
+    if not isinstance(position, Disentangled) or not position.shared:
+        raise ValueError(
+            "DeBERTa-v2's format has Disentangled positions whose maps are those of content, got "
+            f"{position}"
+        )
+    return (
+        _WRITE(a)
+        | deberta.write_position(position)
+        | {
+            "share_att_key": True,
+            "position_buckets": position.buckets or -1,
+            "norm_rel_ebd": next(k for k, norm in _NORMS.items() if norm == position.norm),
+        }
+        | ({} if beside is None else _write_convolution(beside))
+    )
+
+
+def _write_convolution(beside: Convolution) -> dict[str, Any]:
+    return {
+        "conv_kernel_size": beside.width,
+        "conv_act": their_activation(beside.activation),
+        "conv_groups": beside.groups,
+    }
+
+
+_FIELDS = deberta.fields("deberta-v2", "DebertaV2", _read, _write)
+FIELDS = replace(_FIELDS, classes={**_FIELDS.classes, ("choice",): "DebertaV2ForMultipleChoice"})
+
+_LARGE = {"d_model": 1536, "n_layers": 24, "n_heads": 24, "d_ff": 6144}
+XLARGE = replace(
+    deberta.DEBERTA_BASE,
+    name="deberta-v2-xlarge",
+    family="deberta-v2",
+    architecture=replace(BASE, convolution=CONVOLUTION, **_LARGE),  # type: ignore[arg-type]
+    tokenizer=TokenizerSpec(Unigram(VOCABULARY), FRAME),
+    rate=1.5e-4,  # table 8, of the larger one
+    parameters=887_871_588,
+    names=NAMES,
+    fields=FIELDS,
+    finish=leave,
+    hub="microsoft/deberta-v2-xlarge",
+    note="DeBERTa 900M in the paper's table 12.",
+)
+XXLARGE = replace(
+    XLARGE,
+    name="deberta-v2-xxlarge",
+    architecture=replace(XLARGE.architecture, n_layers=48),  # type: ignore[type-var]  # section 5.3
+    rate=1.5e-4,  # table 8
+    parameters=1_567_828_068,
+    hub="microsoft/deberta-v2-xxlarge",
+    note="DeBERTa 1.5B in the paper.",
+)
+
+UNTIL_REPLACED: Mapping[str, Any] = {
+    "heads": deberta.HEADS,
+    "objective": RUNS_OF_WORDS,
+    "note": "Pretrains with hidden tokens; the paper's task is to find replaced ones.",
+}
+"""How models of the third version are pretrained here: as those of the second."""
+V3_BASE = replace(
+    XLARGE,
+    name="deberta-v3-base",
+    paper=V3,
+    architecture=BASE,
+    batch_tokens=8192 * 512,  # appendix, hyper-parameters for pre-training
+    rate=6e-4,  # ibid.
+    training={
+        "schedule": {"kind": "Linear", "warmup": 10_000},  # ibid.
+        "steps": 500_000,  # ibid.
+        "optimizer": {
+            "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # ibid.
+        },
+    },
+    parameters=184_944_996,
+    hub="microsoft/deberta-v3-base",
+    **UNTIL_REPLACED,
+)  # fmt: skip
+
+
+def _v3(name: str, parameters: int, rate: float, **changes: int) -> Published:
+    """Return another size of the third version."""
+    return replace(
+        V3_BASE,
+        name=name,
+        architecture=replace(BASE, **changes),
+        rate=rate,
+        parameters=parameters,
+        hub=f"microsoft/{name}",
+    )
+
+
+V3_XSMALL = _v3(
+    "deberta-v3-xsmall", 71_155_428, 6e-4, d_model=384, n_heads=6, d_ff=1536
+)  # released code
+V3_SMALL = _v3("deberta-v3-small", 142_417_764, 6e-4, n_layers=6)
+V3_LARGE = _v3(
+    "deberta-v3-large", 435_716_196, 3e-4, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
+)
+M_V3_BASE = replace(
+    V3_BASE,
+    name="mdeberta-v3-base",
+    architecture=replace(BASE, vocab_size=251_000),  # released code: 250K pieces
+    tokenizer=TokenizerSpec(Unigram(251_000), FRAME),
+    parameters=279_455_096,
+    hub="microsoft/mdeberta-v3-base",
+    note=f"The languages of XLM-R. {UNTIL_REPLACED['note']}",
+)
+_MINI = deberta.DEBERTA_MINI
+V3_MINI = replace(
+    V3_BASE,
+    name="deberta-v3-mini",
+    architecture=replace(
+        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        position=Disentangled(128, buckets=64, shared=True, norm=True), initialize=Normal(0.05),
+    ),
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=bert.SMALL_SCALE,
+    parameters=5_495_552,
+    hub=None,
+    note=f"{_MINI.note} {UNTIL_REPLACED['note']}",
+)  # fmt: skip
+
+CARDS = (V3_MINI, V3_XSMALL, V3_SMALL, V3_BASE, V3_LARGE, M_V3_BASE, XLARGE, XXLARGE)
