@@ -4,18 +4,32 @@ import difflib
 from collections.abc import Mapping
 
 from unmask.box import BOX
-from unmask.published import albert, bert, distilbert, flaubert, gpt, modernbert, roberta, t5
+from unmask.published import (
+    albert,
+    alephbert,
+    bert,
+    distilbert,
+    flaubert,
+    gpt,
+    modernbert,
+    roberta,
+    scibert,
+    t5,
+    tinybert,
+)
 from unmask.published.card import Published
 
-MODELS: Mapping[str, Published] = {
-    card.name: card
-    for family in (bert, roberta, albert, distilbert, flaubert, modernbert, gpt, t5)
-    for card in family.CARDS
-}
+_FAMILIES = (
+    bert, tinybert, scibert, alephbert, roberta, albert, distilbert, flaubert, modernbert, gpt, t5,
+)  # fmt: skip
+MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
     "bert-base": "bert-base-uncased",
     "bert-large": "bert-large-uncased",
     "bert-base-multilingual": "bert-base-multilingual-cased",
+    "tinybert": "tinybert-4l-312d",
+    "scibert": "scibert-scivocab-uncased",
+    "alephbert": "alephbert-base",
     "gpt2-small": "gpt2",
 }
 """Short names that people use."""
