@@ -168,7 +168,7 @@ XLM_R_BASE = replace(
     parameters=278_295_186,
     fields=fields("xlm-roberta", "XLMRoberta"),
     hub="FacebookAI/xlm-roberta-base",
-    note="100 languages, smaller ones sampled more often (section 3.2, exponent 0.3).",
+    note="100 languages, smaller ones sampled more often (section 3.2): `--sampling 0.3`.",
 )
 XLM_R_LARGE = replace(
     XLM_R_BASE,
