@@ -118,6 +118,7 @@ Encoding = Annotated[
     Literal["strict", "replace"],
     _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
 ]
+SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
 Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 Folder = Annotated[
     str | None,
@@ -349,6 +350,9 @@ def prepare(
     document: Document = "blank",
     text: Column = None,
     encoding_errors: Encoding = "strict",
+    sampling: Annotated[
+        float, _option("--sampling", metavar="X", help=f"{SAMPLING} Of what a tokenizer reads.")
+    ] = 1.0,
     workers: Annotated[int, _option("--workers", metavar="N", help="Processes that tokenize.")] = 1,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -365,6 +369,7 @@ def prepare(
         document=document,
         text=text,
         encoding_errors=encoding_errors,
+        sampling=sampling,
         workers=workers,
         quiet=quiet,
     )
@@ -430,6 +435,7 @@ def pretrain(
         Literal["strict", "replace"] | None,
         _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
     ] = None,
+    sampling: Annotated[float | None, _option("--sampling", metavar="X", help=SAMPLING)] = None,
     seed: Annotated[
         int | None, _option("--seed", metavar="N", help="Of everything that is drawn.")
     ] = None,
@@ -474,6 +480,7 @@ def pretrain(
         document=document,
         text=text,
         encoding_errors=encoding_errors,
+        sampling=sampling,
         seed=seed,
         checkpoint_every=checkpoint_every,
         changes=changes or [],

@@ -115,6 +115,34 @@ def deberta_v2(kind: str = "ForMaskedLM", **changes: Any) -> Any:
 
 
 _CONVOLVED = {"conv_kernel_size": 3, "conv_act": "gelu"}
+
+
+class _NoCache:
+    """What transformers' attention takes for no cache in a layer."""
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def __getitem__(self, layer: int) -> None:
+        return None
+
+
+def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "emb_dim": 32, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40,
+    }  # fmt: skip
+    model = _fill(getattr(hf, f"Flaubert{kind}")(hf.FlaubertConfig(**(sizes | changes))))
+    if (
+        model.config.pre_norm
+    ):  # transformers 5.23 asks its own cache for a layer that it cannot give
+        model.transformer.register_forward_pre_hook(
+            lambda _, given, named: (given, named | {"cache": _NoCache()}), with_kwargs=True
+        )
+    return model
+
+
 _ALTERNATING = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
 
 SHAPES: dict[str, Callable[[], Any]] = {
@@ -149,6 +177,10 @@ SHAPES: dict[str, Callable[[], Any]] = {
         pos_att_type=["c2p"],
         conv_kernel_size=5,
         conv_groups=4,
+    ),
+    "flaubert": flaubert,
+    "flaubert, norms before, relu": lambda: flaubert(
+        pre_norm=True, gelu_activation=False, layer_norm_eps=1e-6
     ),
     "modernbert": modernbert,
     "modernbert, five layers, other windows": lambda: modernbert(

@@ -1,5 +1,7 @@
 """Parity: a tiny random model gives the reference library's hidden states, scores and loss."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from reference import (
     deberta_v2,
     distilbert,
     electra,
+    flaubert,
     gpt2,
     modernbert,
     roberta,
@@ -21,7 +24,9 @@ from reference import (
 )
 
 from unmask.batch import IGNORE, Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.heads.labels import Choice
+from unmask.published.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
 
@@ -116,6 +121,10 @@ LABELLED = {
     "Electra": lambda: electra("ForSequenceClassification", num_labels=3),
     "Deberta": lambda: deberta("ForSequenceClassification", num_labels=3),
     "DebertaV2": lambda: deberta_v2("ForSequenceClassification", num_labels=3),
+    "Flaubert": lambda: flaubert("ForSequenceClassification", num_labels=3),
+    "Flaubert, norms before": lambda: flaubert(
+        "ForSequenceClassification", num_labels=3, pre_norm=True
+    ),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
         "ForSequenceClassification", num_labels=3, classifier_pooling="mean"
@@ -140,6 +149,53 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     close(ours(batch, scores=True).scores["label"], out.logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "heads"),
+    [("ForTokenClassification", "token_label"), ("ForQuestionAnsweringSimple", "spans")],
+)
+@torch.no_grad()
+def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_path: Path) -> None:
+    reference = flaubert(kind, num_labels=2)
+    opened = open_folder(saved(reference, tmp_path))
+    assert (opened.missing, opened.extra) == ((), ())
+    assert list(opened.model.specs) == [heads]
+    ids = texts(1, 3, 9)
+    out = reference(input_ids=ids)
+    logits = out.logits if heads == "token_label" else torch.stack(
+        (out.start_logits, out.end_logits), -1
+    )  # fmt: skip
+    (said,) = opened.model(Batch(inputs=ids), scores=True).scores.values()
+    close(said, logits)
+
+
+@torch.no_grad()
+def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
+    card = MODELS["flaubert-mini"]
+    assert card.labels is not None
+    heads = {"choice": replace(card.labels, term="choice", n_labels=1, loss=Choice())}
+    model = card.build(heads).initialize(0)
+    write_folder(tmp_path, model, card, None)
+    theirs = json.loads((tmp_path / "config.json").read_text())
+    assert theirs["architectures"] == ["FlaubertModel"]
+    opened = open_folder(tmp_path)
+    assert opened.model.specs == heads
+    assert all(torch.equal(x, opened.model.weights()[n]) for n, x in model.weights().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"summary_type": "mean"}, "summary_type = 'mean' is not supported, only 'first'"),
+        ({"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
+        ({"n_langs": 2}, "n_langs = 2"),
+        ({"causal": True}, "causal = True"),
+    ],
+)
+def test_flauberts_other_ways_are_refused(change: dict, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        open_folder(saved(flaubert(**change), tmp_path))
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith("t5")])

@@ -200,3 +200,53 @@ def test_what_it_was_made_from_is_written(text: Path, tmp_path: Path) -> None:
         ("text.txt", text.stat().st_size)
     ]
     assert np.fromfile(tmp_path / "out" / "00000.tokens", "<u2").max() < 120
+
+
+@pytest.fixture
+def languages(tmp_path: Path) -> list[Path]:
+    """A folder of one language, and a tenth as much of another."""
+    for name, n in (("en", 60), ("fr", 6)):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            text = corpus(n // 2, seed=i)
+            if name == "fr":
+                text = text.translate(str.maketrans("aeiou", "xqzjw"))
+            (tmp_path / name / f"{i}.txt").write_text(text)
+    return [tmp_path / "en", tmp_path / "fr"]
+
+
+def test_several_sources_are_told_apart(languages: list[Path], tmp_path: Path) -> None:
+    shards = small(languages, tmp_path / "out")
+    files = sorted((tmp_path / "en").iterdir()) + sorted((tmp_path / "fr").iterdir())
+    again = small(files, tmp_path / "files")
+    for found in (shards, again):
+        assert found.sources is not None
+        names, of = found.sources
+        assert [Path(name).name for name in names] == ["en", "fr"]
+        assert np.bincount(of).tolist() == [60, 6]
+    assert small(languages[0], tmp_path / "one").sources is None
+
+
+def test_the_tokenizer_is_learned_from_the_smoothed_text(
+    languages: list[Path], tmp_path: Path
+) -> None:
+    sizes = []
+    for sampling in (1.0, 0.0):
+        shards = small(languages, tmp_path / f"{sampling}", sampling=sampling, vocab_size=100)
+        assert shards.n_documents == 66, "all of the text is tokenized"
+        assert shards.sources is not None
+        documents, of = shards.documents, shards.sources[1]
+        sizes.append(int((documents[:, 1] - documents[:, 0])[of == 1].sum()))
+    assert sizes[1] < 0.9 * sizes[0], "pieces of the small language are longer"
+
+
+def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
+    languages: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"sampling = 0.3 needs several sources, and .*en is one"):
+        small(languages[0], tmp_path / "out", sampling=0.3)
+    with pytest.raises(ValueError, match=r"sampling must be from 0 to 1, got 1.5"):
+        small(languages, tmp_path / "out", sampling=1.5)
+    small(languages, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"was prepared with sampling = 1.0, not 0.3"):
+        small(languages, tmp_path / "out", sampling=0.3)

@@ -10,10 +10,15 @@ import pytest
 import torch
 from toy_text import corpus
 
+from unmask.hiding.loader import Cursor
+from unmask.hiding.objectives import MASKED
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import pretrain
+from unmask.tokens.shards import Shards
 from unmask.training import parallel
+from unmask.training.data import lay_out, sources_of
+from unmask.training.recipe import Recipe
 
 SMALL = {
     "bert-tiny": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
@@ -638,3 +643,85 @@ def test_folders_that_are_not_what_they_should_be_are_refused(text: Path, tmp_pa
     with pytest.raises(FileNotFoundError, match="nowhere"):
         run("bert-tiny", tmp_path / "nowhere.txt", tmp_path / "new", steps=2)
     assert learned(out) == before
+
+
+@pytest.fixture
+def languages(tmp_path: Path) -> list[Path]:
+    """Text of one language, and an eighth as much of another."""
+    for name, n in (("en", 48), ("fr", 6)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text(corpus(n, seed=n))
+    return [tmp_path / "en", tmp_path / "fr"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
+    workers: int, languages: list[Path], tmp_path: Path, monkeypatch
+) -> None:
+    more = {"sampling": 0.3, "checkpoint_every": 7}
+    run("bert-tiny", languages, tmp_path / "whole", steps=60, **more)
+    stop_after(monkeypatch, 31)
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 31 of 60"):
+        run("bert-tiny", languages, tmp_path / "broken", steps=60, workers=workers, **more)
+    monkeypatch.undo()
+    newest = max((tmp_path / "broken" / "checkpoints").iterdir())
+    cursor = json.loads((newest / "progress.json").read_text())["cursor"]
+    assert cursor["batch"] > 0
+    run("bert-tiny", languages, tmp_path / "broken", steps=60, resume=True, **more)
+    assert learned(tmp_path / "broken") == learned(tmp_path / "whole")
+    run("bert-tiny", languages, tmp_path / "plain", steps=60, checkpoint_every=7)
+    assert learned(tmp_path / "plain") != learned(tmp_path / "whole")
+
+
+def test_a_sampled_run_says_what_each_source_has_and_gets(
+    languages: list[Path], tmp_path: Path, capsys
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"]]
+    pretrain(
+        "bert-tiny", data=languages, out=tmp_path / "run", steps=2, changes=changes, sampling=0.5,
+        threads=1,
+    )  # fmt: skip
+    (line,) = [x for x in capsys.readouterr().err.split("\n") if x.startswith("sampling = ")]
+    assert f"{languages[0]} has 8" in line
+    sources = json.loads((tmp_path / "run" / "unmask.json").read_text())["sources"]
+    small, large = sources[str(languages[1])], sources[str(languages[0])]
+    assert small["share"] + large["share"] == pytest.approx(1)
+    odds = (small["share"] / large["share"]) ** 0.5
+    assert small["gets"] / large["gets"] == pytest.approx(odds)
+    assert f"{small['gets']:.1%}" in line
+    assert 0.05 < small["share"] < 0.2 < small["gets"]
+
+
+def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
+    languages: list[Path], tmp_path: Path
+) -> None:
+    prepare(languages, out=tmp_path / "data", model="bert-tiny", vocab_size=300, quiet=True)
+    shards = Shards.open(tmp_path / "data")
+    recipe = Recipe(
+        model="bert-tiny", data=(str(tmp_path / "data"),), sampling=0.3, dev=0.1, batch_tokens=256
+    )
+    data = lay_out(shards, recipe, MASKED, 32)
+    n = len(data.train_rows)
+    of = sources_of(shards, data.train_rows)
+    plan = data.loader(data.train_rows, Cursor(), sampled=True).plan
+    sizes = data.train_rows[:, 1] - data.train_rows[:, 0]
+    for epoch in range(3):
+        rows = plan.order(epoch) % n
+        got = np.bincount(of[rows], sizes[rows])
+        assert got / got.sum() == pytest.approx([s.gets for s in data.shares], abs=0.02)
+        assert got.sum() == pytest.approx(sizes.sum(), rel=0.05)
+    dev = sources_of(shards, data.dev_rows)
+    assert set(dev.tolist()) == {0, 1}, "both are evaluated"
+
+
+def test_sampling_of_what_is_no_several_sources_is_one_clear_error(
+    text: Path, languages: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"sampling = 0.3 needs several sources, and .*text"):
+        run("bert-tiny", text, tmp_path / "run", sampling=0.3)
+    prepare(text, out=tmp_path / "data", model="bert-tiny", vocab_size=120, quiet=True)
+    with pytest.raises(ValueError, match="does not say of several sources which document"):
+        pretrain("bert-tiny", data=tmp_path / "data", out=tmp_path / "run", steps=2, sampling=0.3)
+    with pytest.raises(ValueError, match="sampling must be from 0 to 1, got -1"):
+        run("bert-tiny", languages, tmp_path / "run", sampling=-1)
+    assert not (tmp_path / "run").exists()

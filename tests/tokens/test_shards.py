@@ -1,6 +1,7 @@
 import errno
 import fcntl
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -492,6 +493,90 @@ def test_many_shards_do_not_use_up_the_file_descriptors(
     found.text(0, found.n_tokens)
     found.rows(5, "sentence")
     assert len(os.listdir("/proc/self/fd")) <= n_before + 6
+
+
+# Several sources
+
+
+def of_two(texts: Sequence[str], border: int) -> Iterator[Document]:
+    for i, document in enumerate(documents(texts)):
+        yield replace(document, source="en" if i < border else "fr")
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_each_document_says_of_which_source_it_is(tmp_path: Path, n_workers: int) -> None:
+    texts = story(30)
+    found = write(
+        of_two(texts, 21), tokenizer(), tmp_path / "out", workers=n_workers, shard_tokens=90
+    )
+    assert len(found.manifest.shards) > 3
+    names, of = Shards.open(tmp_path / "out").sources or ((), np.empty(0))
+    assert names == ("en", "fr")
+    kept = [i for i, text in enumerate(texts) if text]
+    assert of.tolist() == [int(i >= 21) for i in kept]
+    alone = made(texts, tmp_path / "alone", shard_tokens=90)
+    assert alone.sources is None
+    np.testing.assert_array_equal(
+        found.text(0, found.n_tokens).ids, alone.text(0, alone.n_tokens).ids
+    )
+
+
+def test_sources_are_told_of_what_was_interrupted_too(tmp_path: Path) -> None:
+    texts = story(30)
+
+    def stopped() -> Iterator[Document]:
+        yield from itertools.islice(of_two(texts, 11), 24)
+        raise KeyboardInterrupt
+
+    whole = write(of_two(texts, 11), tokenizer(), tmp_path / "whole", shard_tokens=90)
+    with pytest.raises(KeyboardInterrupt):
+        write(stopped(), tokenizer(), tmp_path / "out", shard_tokens=90)
+    found = write(of_two(texts, 11), tokenizer(), tmp_path / "out", shard_tokens=90)
+    assert found.manifest == whole.manifest
+
+
+def test_a_folder_from_before_sources_were_told_opens(tmp_path: Path) -> None:
+    write(of_two(story(9), 4), tokenizer(), tmp_path, shard_tokens=90)
+    path = tmp_path / "shards.json"
+    said = json.loads(path.read_text())
+    for shard in said["shards"]:
+        del shard["parts"]
+    path.write_text(json.dumps(said))
+    opened = Shards.open(tmp_path, verify=True)
+    assert opened.sources is None
+    assert opened.n_documents == 7
+
+
+def test_parts_that_are_not_all_of_a_shard_are_refused(tmp_path: Path) -> None:
+    write(of_two(story(9), 4), tokenizer(), tmp_path)
+    path = tmp_path / "shards.json"
+    said = json.loads(path.read_text())
+    said["shards"][0]["parts"].pop()
+    path.write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="the parts of shard 0 are not all of it"):
+        Shards.open(tmp_path)
+
+
+def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
+    tmp_path: Path,
+) -> None:
+    texts = ["word " * (3 + i % 4) for i in range(51)]
+    named = (
+        replace(d, source="large" if i < 40 else "small" if i < 50 else "single")
+        for i, d in enumerate(documents(texts))
+    )
+    found = write(named, tokenizer(), tmp_path)
+    train, dev = found.held_out(0.2, seed=3, of_each=True)
+    assert found.sources is not None
+    of = found.sources[1][np.searchsorted(found.documents[:, 0], dev[:, 0])]
+    counts = np.bincount(of, dev[:, 1] - dev[:, 0], minlength=3)
+    sizes = np.bincount(found.sources[1], found.documents[:, 1] - found.documents[:, 0])
+    assert counts[2] == 0
+    assert (np.abs(counts[:2] / sizes[:2] - 0.2) < 0.1).all()
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate((train, dev))[:, 0]), found.documents[:, 0]
+    )
+    assert len(found.held_out(0.0, of_each=True)[1]) == 0
 
 
 # Again, and interrupted

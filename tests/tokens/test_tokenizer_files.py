@@ -478,6 +478,13 @@ def test_any_change_is_a_tokenizer_or_a_clear_error(
     assert (tokenizer.encode("The old king é [MASK]\nx").ids < tokenizer.size).all()
 
 
+def test_words_cut_by_moses_are_not_read_as_the_original_gpts(tmp_path: Path):
+    special = ["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>"]
+    folder = merged(tmp_path, [*special, "a</w>", "b</w>"], [])
+    with pytest.raises(FileNotFoundError, match=r"vocab.json: its words are cut by Moses"):
+        Tokenizer.load(folder)
+
+
 def test_ids_far_above_the_number_of_pieces_are_refused(tmp_path: Path):
     merged(tmp_path, [*BYTES, "<|endoftext|>"], [])
     vocab = json.loads((tmp_path / "vocab.json").read_text())

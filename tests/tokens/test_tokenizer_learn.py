@@ -32,6 +32,7 @@ from unmask.tokens.tokenizer import (
     WordPiece,
     learn,
 )
+from unmask.tokens.vocabulary import XLM
 
 ONE = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 
@@ -47,6 +48,15 @@ def test_bpe_of_jurafsky_and_martin():
     assert tokenizer.pieces(tokenizer.encode("newer").ids) == ["newer_"]
     assert tokenizer.pieces(tokenizer.encode("lower").ids) == ["low", "er_"]
     assert tokenizer.decode(tokenizer.encode("lower newer").ids) == "lower newer"
+
+
+def test_xlms_special_tokens_have_the_ids_of_its_released_vocabularies():
+    tokenizer = learn(TokenizerSpec(BPE(size=37), XLM), ["le chat mange la pomme du chat " * 3])
+    special = tokenizer.special
+    assert (special.start, special.end, special.pad, special.unknown) == (0, 1, 2, 3)
+    assert special.mask == 5
+    assert (special.before, special.between, special.after) == ((0,), (1,), (1,))
+    assert tokenizer.pieces(tokenizer.encode("chat la").ids) == ["chat</w>", "la</w>"]
 
 
 def test_ties_fall_to_the_symbol_that_is_listed_first():

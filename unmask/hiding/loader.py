@@ -1,9 +1,10 @@
 """Which rows make a step, and the batches made of them: a function of seed and position.
 
-An epoch's order is a permutation of all rows. It is cut into windows of about 64 batches; within a
-window, rows are put together by length (or laid out in full rows), and the batches shuffled.
-Nothing of this depends on the number of processes, workers or micro-batches, and a `Cursor` of
-three integers is all that a checkpoint must hold.
+An epoch's order is a permutation of all rows (where sources are sampled, of those that it takes of
+each). It is cut into windows of about 64 batches; within a window, rows are put together by length
+(or laid out in full rows), and the batches shuffled. Nothing of this depends on the number of
+processes, workers or micro-batches, and a `Cursor` of three integers is all that a checkpoint must
+hold.
 """
 
 import multiprocessing
@@ -26,16 +27,18 @@ from jaxtyping import Int
 from unmask.batch import Batch, Example, Tokens
 from unmask.hiding.collate import Arrays, arrange, first_fit
 from unmask.hiding.objectives import AnyObjective
+from unmask.hiding.sources import Sources
 from unmask.tokens.vocabulary import Special
 
 WINDOW_BATCHES = 64
 """So many batches share a sorting: enough for rows of like length to meet, few to stay random."""
 
-_EPOCH_ORDER, _BATCH_ORDER = 1, 2
+_EPOCH_ORDER, _BATCH_ORDER, _SOURCE_ORDER = 1, 2, 3
 """Streams of random numbers apart from those of the examples."""
 
 Groups = list[list[int]]
-"""The rows of text in each row of a batch: one when padded, one or several when packed."""
+"""The rows of text in each row of a batch: one when padded, one or several when packed. Where
+sources are sampled, each is a reading: round * n + row."""
 
 
 @runtime_checkable
@@ -80,18 +83,36 @@ class Plan:
     length: int | None = None
     """Pack examples into rows of this length; None: pad examples of like length."""
     seed: int = 0
+    sources: Sources | None = None
+    """Which rows an epoch holds; None: each once."""
 
     @cached_property
     def n_windows(self) -> int:
         """Count the windows of an epoch."""
-        batches = min(len(self.sizes), float(self.sizes.sum()) / self.batch_tokens)
-        return max(1, round(batches / WINDOW_BATCHES))
+        n, tokens = len(self.sizes), float(self.sizes.sum())
+        if self.sources is not None:
+            n, tokens = sum(self.sources.takes), self._taken(self.sources)
+        return max(1, round(min(n, tokens / self.batch_tokens) / WINDOW_BATCHES))
 
-    def order(self, epoch: int) -> Int[np.ndarray, "n"]:
-        """Permute the rows."""
-        return self._generator(_EPOCH_ORDER, epoch).permutation(len(self.sizes))
+    def _taken(self, sources: Sources) -> float:
+        """Return how long all examples of an epoch are together, on average over epochs."""
+        mean = np.bincount(sources.of, self.sizes) / np.bincount(sources.of)
+        return float(mean @ np.array(sources.takes))
 
-    def window(self, epoch: int, window: int, order: Int[np.ndarray, "n"]) -> list[Groups]:
+    def order(self, epoch: int) -> Int[np.ndarray, "k"]:
+        """Permute the rows of an epoch."""
+        draw = self._generator(_EPOCH_ORDER, epoch)
+        if self.sources is None:
+            return draw.permutation(len(self.sizes))
+        return draw.permutation(
+            self.sources.readings(epoch, lambda *which: self._generator(_SOURCE_ORDER, *which))
+        )
+
+    def size(self, rows: Int[np.ndarray, "k"] | list[int]) -> Int[np.ndarray, "k"]:
+        """Look up how long the examples of rows, or of readings of them, are."""
+        return self.sizes[np.asarray(rows) % len(self.sizes)]
+
+    def window(self, epoch: int, window: int, order: Int[np.ndarray, "k"]) -> list[Groups]:
         """Make the batches of a window of the epoch, whose `order` is given to compute it once."""
         n = len(order)
         rows = order[n * window // self.n_windows : n * (window + 1) // self.n_windows]
@@ -114,7 +135,7 @@ class Plan:
                 yield from self._window_steps(Cursor(cursor.epoch, w, first), order)
             cursor = Cursor(cursor.epoch + 1)
 
-    def _window_steps(self, cursor: Cursor, order: Int[np.ndarray, "n"]) -> Iterator[Step]:
+    def _window_steps(self, cursor: Cursor, order: Int[np.ndarray, "k"]) -> Iterator[Step]:
         epoch, w = cursor.epoch, cursor.window
         batches = self.window(epoch, w, order)
         if not 0 <= cursor.batch < len(batches):
@@ -133,19 +154,19 @@ class Plan:
         if limit is None:
             return [groups] if groups else []
         if self.length is None:
-            ends = even_cuts(self.sizes[[g[0] for g in groups]], limit)
+            ends = even_cuts(self.size([g[0] for g in groups]), limit)
         else:
             ends = even_cuts(np.full(len(groups), self.length), limit)
         return [groups[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
     def _buckets(self, rows: Int[np.ndarray, "k"]) -> list[Groups]:
-        rows = rows[np.argsort(-self.sizes[rows], kind="stable")]
-        ends = even_cuts(self.sizes[rows], self.batch_tokens)
+        rows = rows[np.argsort(-self.size(rows), kind="stable")]
+        ends = even_cuts(self.size(rows), self.batch_tokens)
         singles = [[row] for row in rows.tolist()]
         return [singles[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
     def _packs(self, rows: Int[np.ndarray, "k"], length: int) -> list[Groups]:
-        groups = [rows[g].tolist() for g in first_fit(self.sizes[rows], length)]
+        groups = [rows[g].tolist() for g in first_fit(self.size(rows), length)]
         n_batches = -(-len(groups) // max(1, self.batch_tokens // length))
         ends = [len(groups) * (i + 1) // n_batches for i in range(n_batches)]
         return [groups[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
@@ -204,6 +225,8 @@ class Loader:
     """Examples of like length padded to the longest, or several examples in each row."""
     documents: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
+    sources: Sources | None = None
+    """Which rows an epoch holds; None: each once."""
     seed: int = 0
     cursor: Cursor = Cursor()
     epochs: int | None = None
@@ -221,7 +244,13 @@ class Loader:
         """The order of all batches."""
         sizes = self.objective.size(self.rows[:, 1] - self.rows[:, 0], self.special)
         width = self.length if self.strategy == "pack" else None
-        return Plan(sizes=sizes, batch_tokens=self.batch_tokens, length=width, seed=self.seed)
+        return Plan(
+            sizes=sizes,
+            batch_tokens=self.batch_tokens,
+            length=width,
+            seed=self.seed,
+            sources=self.sources,
+        )
 
     def __iter__(self) -> Iterator[tuple[list[Batch], Cursor]]:
         """Go on from the cursor.
@@ -248,26 +277,33 @@ class Loader:
             if self.epochs is not None and step.cursor.epoch >= self.epochs:
                 return
             epoch = step.cursor.epoch
-            if self.objective.times is not None:
-                epoch %= self.objective.times
             mine = step.groups[self.rank :: self.world]
             micro = self.plan.micro(mine, self.micro_tokens)
             yield _Work(
-                micro=[[[self._row(i) for i in group] for group in groups] for groups in micro],
-                epoch=epoch,
+                micro=[
+                    [[self._reading(i, epoch) for i in group] for group in groups]
+                    for groups in micro
+                ],
                 after=step.after,
             )
 
-    def _row(self, i: int) -> tuple[int, int, int]:
-        return i, int(self.rows[i, 0]), int(self.rows[i, 1])
+    def _reading(self, i: int, epoch: int) -> "_Reading":
+        if self.sources is not None:
+            epoch, i = divmod(i, len(self.rows))  # a round of the row's source is its epoch
+        if self.objective.times is not None:
+            epoch %= self.objective.times
+        return epoch, i, int(self.rows[i, 0]), int(self.rows[i, 1])
+
+
+_Reading = tuple[int, int, int, int]
+"""A row, after how often it was read before: where its text starts, and where it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
     """What a worker must know of a step: for each example its row, and where its text is."""
 
-    micro: list[list[list[tuple[int, int, int]]]]
-    epoch: int
+    micro: list[list[list[_Reading]]]
     after: Cursor
 
 
@@ -295,7 +331,7 @@ class _Maker:
     """The rows and their documents, where an objective asks about two texts."""
 
     def __call__(self, work: _Work) -> _Done:
-        return _Done([self._arrays(groups, work.epoch) for groups in work.micro], work.after)
+        return _Done([self._arrays(groups) for groups in work.micro], work.after)
 
     def __getitem__(self, work: _Work) -> _Done | _Failed:
         """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""
@@ -304,8 +340,8 @@ class _Maker:
         except (ValueError, OSError) as error:
             return _Failed(error)
 
-    def _arrays(self, groups: Sequence[Sequence[tuple[int, int, int]]], epoch: int) -> Arrays:
-        examples = [[self._example(epoch, *row) for row in group] for group in groups]
+    def _arrays(self, groups: Sequence[Sequence[_Reading]]) -> Arrays:
+        examples = [[self._example(*reading) for reading in group] for group in groups]
         return arrange(examples, self.special, width=self.width)
 
     def _example(self, epoch: int, row: int, start: int, end: int) -> Example:
@@ -466,5 +502,7 @@ def _check_rows(loader: Loader) -> None:
         raise ValueError(
             f"row {i} has {int(n[i])} tokens; at most {budget} fit an example of {loader.length}"
         )
+    if loader.sources is not None and len(loader.sources.of) != len(rows):
+        raise ValueError("sources must be one number for each row")
     if documents is not None and (len(documents) != len(rows) or (np.diff(documents) < 0).any()):
         raise ValueError("documents must be one number for each row, in ascending order")

@@ -6,40 +6,35 @@ from collections.abc import Mapping
 from unmask.box import BOX
 from unmask.published import (
     albert,
+    alephbert,
     bert,
     deberta,
     deberta_v2,
     distilbert,
     electra,
+    flaubert,
     gpt,
     modernbert,
     roberta,
+    scibert,
     spanbert,
     t5,
+    tinybert,
 )
 from unmask.published.card import Published
 
-MODELS: Mapping[str, Published] = {
-    card.name: card
-    for family in (
-        bert,
-        roberta,
-        spanbert,
-        albert,
-        electra,
-        distilbert,
-        deberta,
-        deberta_v2,
-        modernbert,
-        gpt,
-        t5,
-    )
-    for card in family.CARDS
-}
+_FAMILIES = (
+    bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
+    deberta, deberta_v2, modernbert, gpt, t5,
+)  # fmt: skip
+MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
     "bert-base": "bert-base-uncased",
     "bert-large": "bert-large-uncased",
     "bert-base-multilingual": "bert-base-multilingual-cased",
+    "tinybert": "tinybert-4l-312d",
+    "scibert": "scibert-scivocab-uncased",
+    "alephbert": "alephbert-base",
     "gpt2-small": "gpt2",
 }
 """Short names that people use."""

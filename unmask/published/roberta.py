@@ -168,7 +168,7 @@ XLM_R_BASE = replace(
     parameters=278_295_186,
     fields=fields("xlm-roberta", "XLMRoberta"),
     hub="FacebookAI/xlm-roberta-base",
-    note="100 languages, smaller ones sampled more often (section 3.2, exponent 0.3).",
+    note="100 languages, smaller ones sampled more often (section 3.2): `--sampling 0.3`.",
 )
 XLM_R_LARGE = replace(
     XLM_R_BASE,
@@ -226,13 +226,30 @@ def _for_two_cores(name: str, parameters: int, like: Published) -> Published:
 
 
 ROBERTA_MINI = _for_two_cores("roberta-mini", 5_463_040, bert.BERT_MINI)
+XLM_R_MINI = replace(
+    ROBERTA_MINI,
+    name="xlm-roberta-mini",
+    family=XLM_R_BASE.family,
+    paper=XLM_R,
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    fields=XLM_R_BASE.fields,
+)
+CAMEMBERT_MINI = replace(
+    XLM_R_MINI,
+    name="camembert-mini",
+    family=CAMEMBERT_BASE.family,
+    paper=CAMEMBERT,
+    fields=CAMEMBERT_BASE.fields,
+)
 
 CARDS = (
     ROBERTA_MINI,
     ROBERTA_BASE,
     ROBERTA_LARGE,
+    XLM_R_MINI,
     XLM_R_BASE,
     XLM_R_LARGE,
+    CAMEMBERT_MINI,
     CAMEMBERT_BASE,
     BERTWEET_BASE,
 )

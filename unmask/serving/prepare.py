@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
 from unmask.text.corpus import Document, Separator, files
 from unmask.text.lines import EncodingErrors
+from unmask.text.mix import repeated, smoothed
 from unmask.tokens.manifest import Manifest, read_manifest
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.training.data import prepared, read_documents, tokenizer_spec
+from unmask.training.data import check_sampling, prepared, read_documents, tokenizer_spec
 from unmask.training.log import Stream
 from unmask.training.recipe import Recipe
 
 OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
 """Fields of a recipe that decide what becomes of the documents."""
+
+_USUAL = {"sampling": 1.0}
+"""What is not written of a folder where it is so."""
 
 _LIVE, _PLAIN = 0.2, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
@@ -36,6 +41,7 @@ def prepare(
     document: Separator = "blank",
     text: str | None = None,
     encoding_errors: EncodingErrors = "strict",
+    sampling: int | float = 1.0,
     workers: int = 1,
     quiet: bool = False,
 ) -> Shards:
@@ -52,6 +58,8 @@ def prepare(
         document: what a document of plain text is: parted by blank lines, a line, or a file.
         text: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
+        sampling: exponent of each source's share of the text that the tokenizer is learned from;
+            1: as they are. All of the text is tokenized.
         workers: processes that tokenize; the result is the same.
         quiet: show nothing on the terminal.
 
@@ -69,6 +77,7 @@ def prepare(
         document=document,
         text=text,
         encoding_errors=encoding_errors,
+        sampling=float(sampling),
         tokenizer=None if tokenizer is None else str(tokenizer),
         vocab_size=vocab_size,
     )
@@ -78,6 +87,7 @@ def prepare(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
     check_sources(recipe.data)
+    check_sampling(recipe, None)
     _check_folder(folder, _made_from(recipe))
     try:
         made = find_tokenizer(recipe, folder, terminal)
@@ -128,9 +138,11 @@ def check_sources(sources: Sequence[str]) -> None:
 
 
 def _made_from(recipe: Recipe) -> dict[str, Any]:
+    sampling = {} if recipe.sampling == 1 else {"sampling": recipe.sampling}
     return {name: getattr(recipe, name) for name in ("model", *OPTIONS)} | {
         "data": recipe.data,
         "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files(recipe.data)],
+        **sampling,
     }
 
 
@@ -146,7 +158,7 @@ def _check_folder(out: Path, asked: Mapping[str, Any]) -> None:
     if not begun and out.is_dir() and any(out.iterdir()):
         raise FileExistsError(f"{out}: holds files, but no prepared tokens; name a new folder")
     for name in begun:
-        check_options(out, read_manifest(out / name), asked, ("model", *OPTIONS))
+        check_options(out, read_manifest(out / name), asked, ("model", "sampling", *OPTIONS))
 
 
 def check_options(
@@ -162,10 +174,10 @@ def check_options(
     except json.JSONDecodeError:  # made by another part of the library: it says nothing
         return
     for name in names:
-        if found.get(name) != asked[name]:
+        was, now = (said.get(name, _USUAL.get(name)) for said in (found, asked))
+        if was != now:
             raise ValueError(
-                f"{out}: was prepared with {name} = {found.get(name)!r}, not {asked[name]!r}; "
-                "name another folder"
+                f"{out}: was prepared with {name} = {was!r}, not {now!r}; name another folder"
             )
 
 
@@ -182,8 +194,22 @@ def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) ->
         return Tokenizer.load(Path(recipe.tokenizer))
     spec = tokenizer_spec(recipe, published(recipe.model))
     what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
-    texts = _counted(read_documents(recipe), what, terminal)
+    texts = _counted(_to_learn_from(recipe, terminal), what, terminal)
     return learn(spec, (document.text for document in texts))
+
+
+def _to_learn_from(recipe: Recipe, terminal: Stream | None) -> Iterable[Document]:
+    """Open the documents that a tokenizer is learned from, each as often as its source is due."""
+    if recipe.sampling == 1:
+        return read_documents(recipe)
+    sizes = Counter[str | None]()
+    for document in _counted(read_documents(recipe), "measuring the sources", terminal):
+        sizes[document.source] += len(document.text)
+    total, wanted = sizes.total(), smoothed([*sizes.values()], recipe.sampling)
+    times = {
+        name: share * total / n for (name, n), share in zip(sizes.items(), wanted, strict=True)
+    }
+    return repeated(read_documents(recipe), times)
 
 
 def _counted(

@@ -59,7 +59,7 @@ from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
-from unmask.training.data import Data, lay_out, prepared
+from unmask.training.data import Data, Share, check_sampling, lay_out, prepared
 from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
@@ -124,6 +124,7 @@ def pretrain(
     document: Separator | None = None,
     text: str | None = None,
     encoding_errors: EncodingErrors | None = None,
+    sampling: int | float | None = None,
     seed: int | None = None,
     checkpoint_every: int | None = None,
     changes: Sequence[str] = (),
@@ -156,6 +157,9 @@ def pretrain(
         document: what a document of plain text is: parted by blank lines, a line, or a file.
         text: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
+        sampling: exponent of each source's share of the tokens; 1: as they are. A source is a
+            folder, a pattern or `hf:owner/name`, or the files named of one folder (where all are in
+            one folder, each).
         seed: of everything that is drawn.
         checkpoint_every: steps.
         changes: `key=value`, as for `--set`: any other key of the recipe.
@@ -190,6 +194,7 @@ def pretrain(
         "document": document,
         "text": text,
         "encoding_errors": encoding_errors,
+        "sampling": None if sampling is None else float(sampling),
         "seed": seed,
         "checkpoint_every": checkpoint_every,
     }
@@ -288,7 +293,10 @@ class _Job:
     def write_facts(self, *, finished: bool = False) -> None:
         """Write unmask.json, with the number of steps that the run has."""
         card, n = self.opened.card, self.opened.model.parameter_count()
-        _write_facts(self.plan, self.run.recipe, card, self.environment, n, finished=finished)
+        _write_facts(
+            self.plan, self.run.recipe, card, self.environment, n,
+            finished=finished, shares=self.data.shares,
+        )  # fmt: skip
 
 
 def _write_facts(
@@ -300,11 +308,16 @@ def _write_facts(
     *,
     steps: bool = True,
     finished: bool = False,
+    shares: Sequence[Share] = (),
 ) -> None:
     """Write unmask.json; with the number of steps only where that is known."""
     plain = to_dict(recipe) | ({} if steps else {"steps": None})
     minutes = plan.minutes or (plan.earlier.minutes if plan.earlier else None)
-    more = {} if minutes is None else {"minutes": minutes}
+    more: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+    if shares:
+        more["sources"] = {
+            s.name: {"tokens": s.tokens, "share": s.share, "gets": s.gets} for s in shares
+        }
     write_facts(plan.out, "pretrain", plain, card, parameters, around, finished=finished, more=more)
 
 
@@ -351,6 +364,7 @@ def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
     if not recipe.data:
         raise ValueError("no data: name text files, folders or hf:owner/name with --data")
     ready = prepared(recipe.data)
+    check_sampling(recipe, ready)
     if ready is not None:
         _check_prepared(recipe, ready, begun)
         return
@@ -544,6 +558,8 @@ def _start(
         rank=world.rank,
         world=world.size,
     )
+    if data.shares:
+        plan.say(f"sampling = {recipe.sampling:g}: {_said(data.shares)}")
     return _Job(
         plan=plan,
         run=loop.start(recipe, model, data.batches, world=world),
@@ -554,6 +570,12 @@ def _start(
         dev=data.dev_batches(),
         environment=around,
     )
+
+
+def _said(shares: Sequence[Share]) -> str:
+    """Say what share of the tokens each source has and gets, the first twenty."""
+    each = [f"{s.name} has {s.share:.1%} of the tokens and gets {s.gets:.1%}" for s in shares[:20]]
+    return "; ".join([*each, f"and {len(shares) - 20} more"] if len(shares) > 20 else each)
 
 
 def network(

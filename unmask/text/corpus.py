@@ -47,6 +47,8 @@ class Document:
     """Paragraphs, one a line, with no blank lines."""
     where: str
     """File and line (row, where a format has no lines) at which it begins: `novels.txt.xz:1042`."""
+    source: str | None = None
+    """Which of several sources it is of (see `unmask.text.mix`)."""
 
 
 def documents(

@@ -233,6 +233,11 @@ def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, 
     roles = _roles(beside, None, set(vocab))
     around: tuple[tuple[str, ...], ...] = ((), (), ())
     if marked:
+        if {"<special0>", "<special1>"} <= set(vocab):  # XLM, FlauBERT
+            raise FileNotFoundError(
+                f"{path}: its words are cut by Moses, which is not read here; name a tokenizer of "
+                "another kind, or save it as tokenizer.json"
+            )
         _expect(path, beside, ("OpenAIGPT",))
         lowercase = not any(p != p.lower() for p in vocab)
         backend = pipeline.marked_bpe(

@@ -24,6 +24,15 @@ class File:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Part:
+    """Documents of a shard, one after another, that are of the same source."""
+
+    source: str
+    n_documents: int
+    n_tokens: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """What is in a shard, and what it was made from."""
@@ -39,6 +48,8 @@ class Shard:
     """Documents read from the source up to its last one, from the very first on, empty ones too."""
     source: str
     """SHA-256 of the texts of all those."""
+    parts: tuple[Part, ...] = ()
+    """Its documents by source, in order; none where there was but one, or it was not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +113,11 @@ def read_manifest(path: Path) -> Manifest:
         right = (width * shard.n_tokens, shard.n_tokens, 8 * (shard.n_documents + 1))
         if sizes != right or shard.n_documents < 1 or shard.n_read < n_read + shard.n_documents:
             raise ValueError(f"{path} is damaged: the sizes and counts of shard {index} disagree")
+        if shard.parts and (
+            sum(part.n_documents for part in shard.parts) != shard.n_documents
+            or sum(part.n_tokens for part in shard.parts) != shard.n_tokens
+        ):
+            raise ValueError(f"{path} is damaged: the parts of shard {index} are not all of it")
         n_read = shard.n_read
     return manifest
 

@@ -57,3 +57,15 @@ def held_out(
     out = np.zeros(len(documents), bool)
     out[drawn] = True
     return documents[~out], documents[out]
+
+
+def held_out_of_each(
+    documents: Int[np.ndarray, "n 2"], source: Int[np.ndarray, "n"], share: float, seed: int
+) -> tuple[Int[np.ndarray, "k 2"], Int[np.ndarray, "m 2"]]:
+    """Do as `held_out` with each source of more than one document; give the others, and these."""
+    out = np.zeros(len(documents), bool)
+    for i in np.unique(source):
+        own = documents[source == i]
+        if len(own) > 1:
+            out |= np.isin(documents[:, 0], held_out(own, share, seed)[1][:, 0])
+    return documents[~out], documents[out]

@@ -23,6 +23,7 @@ import re
 import shutil
 import tempfile
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -41,6 +42,7 @@ from unmask.tokens import rows
 from unmask.tokens.manifest import (
     File,
     Manifest,
+    Part,
     Shard,
     as_json,
     check_shard,
@@ -150,6 +152,16 @@ class Shards:
             n += shard.n_documents
         return documents
 
+    @cached_property
+    def sources(self) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]] | None:
+        """The names of the sources, and which of them each document is of; None: not told."""
+        parts = [part for shard in self.manifest.shards for part in shard.parts]
+        if not all(shard.parts for shard in self.manifest.shards):
+            return None
+        numbers: dict[str, int] = {}
+        of = [numbers.setdefault(part.source, len(numbers)) for part in parts]
+        return tuple(numbers), np.repeat(of, [part.n_documents for part in parts])
+
     def text(self, start: SupportsIndex, end: SupportsIndex) -> Tokens:
         """Read the tokens from `start` up to `end` (without), as arrays of their own.
 
@@ -200,7 +212,7 @@ class Shards:
         return rows.cut(*rows.inside(places, spans), length)
 
     def held_out(
-        self, share: float, seed: int = 0
+        self, share: float, seed: int = 0, *, of_each: bool = False
     ) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "m 2"]]:
         """Split the corpus for training and evaluation: give the spans of each, for `rows`.
 
@@ -208,6 +220,9 @@ class Shards:
         least one, and not all. A document with more tokens than that is drawn only if all have
         more; then it is the shortest one. Where there is but one document, its end is held out
         instead, from the start of the sentence (if none, of the word) that is nearest.
+
+        With `of_each`, that share is held out of each source by itself, and nothing of one that has
+        a single document.
 
         Raises:
             ValueError: a share that is not at least 0 and below 1; a single token, which cannot be
@@ -219,6 +234,8 @@ class Shards:
             )
         if share == 0:
             return self.documents, self.documents[:0]
+        if of_each and self.sources is not None:
+            return rows.held_out_of_each(self.documents, self.sources[1], share, seed)
         if self.n_documents > 1:
             return rows.held_out(self.documents, share, seed)
         if self.n_tokens == 1:
@@ -325,14 +342,19 @@ def write(
 class _Source:
     """The documents, read once: how many there were so far, and the digest of their texts."""
 
+    name: str | None = None
+    """The source of the last document that was added."""
+
     def __init__(self, documents: Iterable[Document]) -> None:
-        self.texts = _utf8(documents)
+        self._names = deque[str | None]()
+        self.texts = _utf8(documents, self._names)
         self.n = 0
         self._sha256 = hashlib.sha256()
 
     def add(self, text: bytes) -> None:
-        """Count and hash a text."""
+        """Count and hash a text, the first that was read and not yet added."""
         self.n += 1
+        self.name = self._names.popleft()
         self._sha256.update(len(text).to_bytes(8, "little"))
         self._sha256.update(text)
 
@@ -356,8 +378,9 @@ class _Source:
                 )
 
 
-def _utf8(documents: Iterable[Document]) -> Iterator[tuple[str, bytes]]:
+def _utf8(documents: Iterable[Document], names: deque[str | None]) -> Iterator[tuple[str, bytes]]:
     for document in documents:
+        names.append(document.source)
         try:
             yield document.where, document.text.encode()
         except UnicodeEncodeError as error:
@@ -470,6 +493,7 @@ def _write_shard(
     a, b, c = (path_of(out, index, kind) for kind in kinds)
     with whole(a) as tokens, whole(b) as marks, whole(c) as places:
         n_tokens = n_documents = n_bytes = 0
+        parts: list[Part] = []
         with (
             tokens.open("wb") as ids_to,
             marks.open("wb") as marks_to,
@@ -481,6 +505,7 @@ def _write_shard(
                 marks_to.write(begins.data)
                 n_tokens, n_documents = n_tokens + len(ids), n_documents + 1
                 n_bytes += len(text)
+                _add_part(parts, source.name, len(ids))
                 places_to.write(n_tokens.to_bytes(8, "little"))
                 if n_tokens >= asked.shard_tokens:
                     break
@@ -495,7 +520,18 @@ def _write_shard(
         n_bytes=n_bytes,
         n_read=source.n,
         source=source.digest,
+        parts=tuple(parts),
     )
+
+
+def _add_part(parts: list[Part], source: str | None, n_tokens: int) -> None:
+    """Count a document of a source, behind others of it or as the first."""
+    if source is None:
+        return
+    if not parts or parts[-1].source != source:
+        parts.append(Part(source, 0, 0))
+    last = parts[-1]
+    parts[-1] = Part(source, last.n_documents + 1, last.n_tokens + n_tokens)
 
 
 @contextmanager

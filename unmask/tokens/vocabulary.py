@@ -52,6 +52,11 @@ ROBERTA = Frame(
     before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
     first=("<s>", "<pad>", "</s>", "<unk>"),
 )  # fmt: skip
+XLM = Frame(
+    pad="<pad>", start="<s>", end="</s>", mask="<special1>", unknown="<unk>",
+    before=("<s>",), between=("</s>",), after=("</s>",),
+    first=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
+)  # fmt: skip
 GPT2 = Frame(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
 )

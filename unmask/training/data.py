@@ -12,8 +12,10 @@ from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.loader import Cursor, Loader
 from unmask.hiding.objectives import Objective
+from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
+from unmask.text.mix import smoothed, source_names
 from unmask.tokens.shards import Shards
 from unmask.tokens.vocabulary import Bytes, TokenizerSpec
 from unmask.training.recipe import Recipe
@@ -31,13 +33,21 @@ def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
 
 
 def read_documents(recipe: Recipe) -> Iterator[Document]:
-    """Open the recipe's documents anew."""
-    return documents(
-        recipe.data,
-        document=recipe.document,
-        text=recipe.text,
-        encoding_errors=recipe.encoding_errors,
-    )
+    """Open the recipe's documents anew; of several sources, each says of which it is."""
+
+    def read(named: Sequence[str]) -> Iterator[Document]:
+        return documents(
+            named,
+            document=recipe.document,
+            text=recipe.text,
+            encoding_errors=recipe.encoding_errors,
+        )
+
+    names = source_names(recipe.data)
+    if len(set(names)) < 2:
+        return read(recipe.data)
+    each = [(name, read((one,))) for name, one in zip(names, recipe.data, strict=True)]
+    return (replace(document, source=name) for name, found in each for document in found)
 
 
 def prepared(sources: Sequence[str]) -> Shards | None:
@@ -52,6 +62,41 @@ def prepared(sources: Sequence[str]) -> Shards | None:
     return Shards.open(Path(folders[0])) if folders else None
 
 
+def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
+    """Check that there are sources to sample from, if that is asked for.
+
+    Args:
+        recipe: names the sources.
+        shards: what they were made into, if that is done.
+
+    Raises:
+        ValueError: there is one source, or the shards do not tell them apart.
+    """
+    if recipe.sampling == 1:
+        return
+    told = f"sampling = {recipe.sampling:g}"
+    if shards is not None and shards.sources is None:
+        raise ValueError(
+            f"{told}: {shards.folder} does not say of several sources which document is of which; "
+            "prepare it anew, with a folder, pattern or file for each"
+        )
+    if shards is None and len(names := set(source_names(recipe.data))) < 2:
+        raise ValueError(
+            f"{told} needs several sources, and {', '.join(names)} is one; name a folder, pattern "
+            "or file for each with --data"
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """A source: its tokens to train on, its share of all, and the share that it gets."""
+
+    name: str
+    tokens: int
+    share: float
+    gets: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Where batches come from: all that is needed to make any of them again."""
@@ -63,6 +108,8 @@ class Data:
     train_rows: Int[np.ndarray, "n 2"]
     dev_rows: Int[np.ndarray, "m 2"]
     train_spans: Int[np.ndarray, "k 2"]
+    shares: tuple[Share, ...] = ()
+    """Of each source, where they are sampled."""
     workers: int = 0
     rank: int = 0
     world: int = 1
@@ -70,25 +117,47 @@ class Data:
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = Cursor() if cursor is None else from_dict(Cursor, cursor)
-        for micro, after in self._loader(self.train_rows, start):
+        for micro, after in self.loader(self.train_rows, start, sampled=bool(self.shares)):
             yield micro, to_dict(after)
 
     def dev_batches(self) -> list[Batch]:
         """Make the batches on which the run is evaluated; always the same."""
         if not len(self.dev_rows):
             return []
-        ends = np.cumsum(self.dev_rows[:, 1] - self.dev_rows[:, 0])
-        enough = int(np.searchsorted(ends, DEV_TOKENS)) + 1
         recipe = replace(self.recipe, seed=0)
-        loader = replace(self, recipe=recipe, workers=0, rank=0, world=1)._loader(
-            self.dev_rows[:enough], Cursor(), epochs=1
+        loader = replace(self, recipe=recipe, workers=0, rank=0, world=1).loader(
+            self._enough(self.dev_rows), Cursor(), epochs=1
         )
         return [batch for micro, _ in loader for batch in micro]
 
-    def _loader(
-        self, rows: Int[np.ndarray, "n 2"], cursor: Cursor, epochs: int | None = None
+    def _enough(self, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "k 2"]:
+        """Keep the first of some rows; of several sources, the first of each, by what it gets."""
+        if not self.shares:
+            return rows[_first(rows, DEV_TOKENS)]
+        of = sources_of(self.shards, rows)
+        parts = [
+            own[_first(own, round(share.gets * DEV_TOKENS))]
+            for i, share in enumerate(self.shares)
+            if len(own := rows[of == i])
+        ]
+        kept = np.concatenate(parts)
+        return kept[np.argsort(kept[:, 0])]
+
+    def _sources(self, rows: Int[np.ndarray, "n 2"]) -> Sources:
+        of = sources_of(self.shards, rows)
+        n, tokens = np.bincount(of).tolist(), [share.tokens for share in self.shares]
+        takes = rows_to_take(tokens, n, [share.gets for share in self.shares])
+        return Sources(of=of, takes=takes)
+
+    def loader(
+        self,
+        rows: Int[np.ndarray, "n 2"],
+        cursor: Cursor,
+        epochs: int | None = None,
+        *,
+        sampled: bool = False,
     ) -> Loader:
-        starts = self.shards.documents[:, 0]
+        """Make what makes the batches of some rows, each once an epoch or, `sampled`, by shares."""
         return Loader(
             texts=self.shards,
             rows=rows,
@@ -98,7 +167,8 @@ class Data:
             batch_tokens=self.recipe.batch_tokens,
             micro_tokens=self.recipe.micro_tokens,
             strategy=self.recipe.packing,
-            documents=np.searchsorted(starts, rows[:, 0], side="right") - 1,
+            documents=_documents_of(self.shards, rows),
+            sources=self._sources(rows) if sampled else None,
             seed=self.recipe.seed,
             cursor=cursor,
             epochs=epochs,
@@ -106,6 +176,33 @@ class Data:
             rank=self.rank,
             world=self.world,
         )
+
+
+def _first(rows: Int[np.ndarray, "n 2"], tokens: int) -> slice:
+    """Say which rows, from the first on, have so many tokens; all if they have fewer."""
+    ends = np.cumsum(rows[:, 1] - rows[:, 0])
+    return slice(int(np.searchsorted(ends, tokens)) + 1)
+
+
+def _documents_of(shards: Shards, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n"]:
+    return np.searchsorted(shards.documents[:, 0], rows[:, 0], side="right") - 1
+
+
+def sources_of(shards: Shards, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n"]:
+    """Return the number of the source of each row, where shards tell them apart."""
+    assert shards.sources is not None
+    return shards.sources[1][_documents_of(shards, rows)]
+
+
+def _shares(shards: Shards, rows: Int[np.ndarray, "n 2"], exponent: float) -> tuple[Share, ...]:
+    """Count the tokens of each source; Lample and Conneau 2019, section 3.1, on those."""
+    assert shards.sources is not None
+    of = sources_of(shards, rows)
+    tokens = [int(n) for n in np.bincount(of, rows[:, 1] - rows[:, 0])]
+    return tuple(
+        Share(name, n, n / sum(tokens), gets)
+        for name, n, gets in zip(shards.sources[0], tokens, smoothed(tokens, exponent), strict=True)
+    )
 
 
 def lay_out(
@@ -120,21 +217,25 @@ def lay_out(
 ) -> Data:
     """Cut shards into rows of what the objective can hide in `length` tokens.
 
-    Some are held out for evaluation.
+    Some are held out for evaluation; where sources are sampled, of each.
 
     Raises:
-        ValueError: there is not enough text.
+        ValueError: there is not enough text, or there are no sources to sample from.
     """
-    train, dev = shards.held_out(recipe.dev, recipe.seed)
+    check_sampling(recipe, shards)
+    sampled = recipe.sampling != 1
+    train, dev = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
     budget = objective.budget(length, shards.tokenizer.special)
+    train_rows = shards.rows(budget, recipe.unit, within=train)
     return Data(
         shards=shards,
         objective=objective,
         recipe=recipe,
         length=length,
-        train_rows=shards.rows(budget, recipe.unit, within=train),
+        train_rows=train_rows,
         dev_rows=shards.rows(budget, recipe.unit, within=dev),
         train_spans=train,
+        shares=_shares(shards, train_rows, recipe.sampling) if sampled else (),
         workers=workers,
         rank=rank,
         world=world,

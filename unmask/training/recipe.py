@@ -101,6 +101,9 @@ class Recipe:
     text: str | None = None
     """The field or column that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
+    sampling: float = 1.0
+    """Exponent of each source's share of the tokens (see `unmask.text.mix`). 1: as they are; below,
+    rows of small sources repeat, and those of large ones wait for a later epoch."""
     dev: float = 0.01
     """Share of the documents that are never trained on."""
     tokenizer: str | None = None
@@ -152,6 +155,8 @@ class Recipe:
         _between("clip", self.clip, 0.0, math.inf)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
+        if not 0 <= self.sampling <= 1:
+            raise ValueError(f"sampling must be from 0 to 1, got {self.sampling}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
         self._check_sizes()

@@ -1,0 +1,44 @@
+"""AlephBERT: Seker et al. 2021, arXiv:2104.04052.
+
+"AlephBERT: A Hebrew Large Pre-Trained Language Model to Start-off your Hebrew NLP Application
+With": BERT-base for Hebrew.
+"""
+
+from dataclasses import replace
+
+from unmask.hiding.objectives import MASKED
+from unmask.model.initialize import Normal
+from unmask.published import bert
+from unmask.published.card import Paper
+from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
+
+PAPER = Paper(
+    title="AlephBERT: A Hebrew Large Pre-Trained Language Model to Start-off your Hebrew NLP "
+    "Application With",
+    authors="Seker, Bandel, Bareket, Brusilovsky, Greenfeld, Tsarfaty",
+    year=2021,
+    arxiv="2104.04052",
+)
+
+ALEPHBERT_BASE = replace(
+    bert.BERT_BASE_UNCASED,
+    name="alephbert-base",
+    paper=PAPER,
+    architecture=replace(
+        bert.BASE,
+        vocab_size=52_000,  # released configuration
+        n_segments=1,  # released configuration
+        initialize=Normal(0.02),  # released code: transformers'
+    ),
+    heads={"language": bert.HEADS["language"]},
+    pooler=None,
+    objective=MASKED,  # released notes: masked tokens alone
+    tokenizer=TokenizerSpec(WordPiece(52_000, lowercase=True), FRAME),
+    parameters=126_030_112,
+    hub="onlplab/alephbert-base",
+    rate=1e-4,  # released notes: then once more at 1e-5
+    note="Hebrew. First texts of up to 32 tokens, then up to 64, 128, 512 (released notes).",
+)
+
+CARDS = (ALEPHBERT_BASE,)

@@ -1,0 +1,219 @@
+"""FlauBERT: Le et al. 2020, arXiv:1912.05372.
+
+"FlauBERT: Unsupervised Language Model Pre-training for French", with the network of XLM (Lample and
+Conneau 2019, arXiv:1901.07291) for one language.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.hiding.objectives import MASKED
+from unmask.model.architecture import POST, PRE, Architecture
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, by_table
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Learned
+from unmask.published import bert
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BPE, TokenizerSpec
+from unmask.tokens.vocabulary import XLM as FRAME
+
+PAPER = Paper(
+    title="FlauBERT: Unsupervised Language Model Pre-training for French",
+    authors="Le, Vial, Frej, Segonne, Coavoux, Lecouteux, Allauzen, Crabbé, Besacier, Schwab",
+    year=2020,
+    arxiv="1912.05372",
+)
+
+BASE = Architecture(
+    vocab_size=68_729,  # released configuration
+    d_model=768,  # section 3.2: as BERT's
+    n_layers=12,
+    n_heads=12,
+    d_ff=3072,
+    position=Learned(512),  # released configuration
+    norm=LayerNorm(eps=1e-12),  # released configuration
+    norm_embedding=True,  # released code
+    dropout=0.1,  # released code
+    attention_dropout=0.1,
+    initialize=Normal(0.02),  # released configuration; there, of token vectors 0.022
+)
+_LATE = {"norm": LayerNorm(eps=1e-6), "norm_at": PRE}
+"""Of the sizes with layers that are left out in training: norms before the sublayers, and none at
+the end (released configurations and code; section 3.2 of the large one)."""
+HEADS = {"language": Language(term="masked", bias=True)}
+LABELS = Labels(dense=False, dropout=0.1)  # released code
+
+NAMES = Names(
+    """
+    backbone.tokens                            transformer.embeddings
+    backbone.position.table                    transformer.position_embeddings
+    backbone.embed_norm                        transformer.layer_norm_emb
+    backbone.layers.*.attention.q              transformer.attentions.*.q_lin
+    backbone.layers.*.attention.k              transformer.attentions.*.k_lin
+    backbone.layers.*.attention.v              transformer.attentions.*.v_lin
+    backbone.layers.*.attention.o              transformer.attentions.*.out_lin
+    backbone.layers.*.attention_norm.after     transformer.layer_norm1.*
+    backbone.layers.*.attention_norm.into      transformer.layer_norm1.*
+    backbone.layers.*.feed_forward.up          transformer.ffns.*.lin1
+    backbone.layers.*.feed_forward.down        transformer.ffns.*.lin2
+    backbone.layers.*.feed_forward_norm.after  transformer.layer_norm2.*
+    backbone.layers.*.feed_forward_norm.into   transformer.layer_norm2.*
+    heads.language.bias                        pred_layer.proj.bias
+    heads.language.out                         pred_layer.proj
+    backbone.tokens                            pred_layer.proj                            tied
+    heads.label.out                            sequence_summary.summary
+    heads.token_label.out                      classifier
+    heads.spans.out                            qa_outputs
+    -                                          transformer.position_ids
+    """,
+    prefix="transformer.",
+)
+
+_READ, _WRITE = by_table(
+    {
+        "vocab_size": "vocab_size",
+        "d_model": "emb_dim",
+        "n_layers": "n_layers",
+        "n_heads": "n_heads",
+        "position.length": "max_position_embeddings",
+        "norm.eps": "layer_norm_eps",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "initialize.std": "init_std",
+    },
+    BASE,
+    {
+        "asm": False,
+        "causal": False,
+        "is_encoder": True,
+        "n_langs": 1,
+        "sinusoidal_embeddings": False,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_proj_to_labels": True,
+        "summary_activation": None,
+    },
+)
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    old = {"vocab_size": theirs["n_words"]} if "n_words" in theirs else {}
+    a = _READ({**old, **theirs})
+    return replace(
+        a,
+        d_ff=4 * a.d_model,
+        norm_at=PRE if theirs.get("pre_norm", False) else POST,
+        activation="gelu" if theirs.get("gelu_activation", True) else "relu",
+    )
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    if a.d_ff != 4 * a.d_model or a.norm_at not in (PRE, POST):
+        raise ValueError(
+            "FlauBERT's format has d_ff = 4 * d_model and norms before or after sublayers, "
+            f"got d_ff {a.d_ff}, d_model {a.d_model}, norm_at {sorted(a.norm_at)}"
+        )
+    if a.activation not in ("gelu", "relu"):
+        raise ValueError(f"FlauBERT's format has gelu or relu, got {a.activation}")
+    return _WRITE(a) | {"pre_norm": a.norm_at == PRE, "gelu_activation": a.activation == "gelu"}
+
+
+FIELDS = Fields(
+    model_type="flaubert",
+    read=_read,
+    write=_write,
+    # Not FlaubertForMultipleChoice: it scores an option through a map to as many numbers as there
+    # are labels, which no head of ours has.
+    classes={
+        ("language",): "FlaubertWithLMHeadModel",
+        ("label",): "FlaubertForSequenceClassification",
+        ("token_label",): "FlaubertForTokenClassification",
+        ("spans",): "FlaubertForQuestionAnsweringSimple",
+        (): "FlaubertModel",
+    },
+)
+
+FLAUBERT_BASE_CASED = Published(
+    name="flaubert-base-cased",
+    family="flaubert",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=MASKED,  # section 3.2: no next sentence
+    tokenizer=TokenizerSpec(BPE(size=68_729), FRAME),
+    length=512,  # released code
+    batch_tokens=8192 * 512,  # section 3.2
+    rate=6e-4,  # section 3.2
+    training={
+        "schedule": {"kind": "InverseSquareRoot", "warmup": 24_000},  # section 3.2; released code
+        "steps": 500_000,  # as RoBERTa: section 3.2 says hours, 410 on 32 V100
+        "optimizer": {
+            "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,
+        },  # section 3.2
+    },
+    parameters=138_301_817,
+    names=NAMES,
+    fields=FIELDS,
+    hub="flaubert/flaubert_base_cased",
+    note="Its words are cut by Moses (section 3.2); of a vocabulary learned here, as BERT's are.",
+)  # fmt: skip
+FLAUBERT_BASE_UNCASED = replace(
+    FLAUBERT_BASE_CASED,
+    name="flaubert-base-uncased",
+    architecture=replace(BASE, vocab_size=67_542),
+    tokenizer=TokenizerSpec(BPE(size=67_542, lowercase=True), FRAME),
+    parameters=137_389_014,
+    hub="flaubert/flaubert_base_uncased",
+)
+_LEFT_OUT = "In training there, a layer is left out one time in five: not here."
+FLAUBERT_SMALL_CASED = replace(
+    FLAUBERT_BASE_CASED,
+    name="flaubert-small-cased",
+    architecture=replace(BASE, d_model=512, n_layers=6, n_heads=8, d_ff=2048, **_LATE),  # type: ignore[arg-type]
+    parameters=54_435_449,
+    hub="flaubert/flaubert_small_cased",
+    note=f"Not in the paper, and trained in part only (released notes). {_LEFT_OUT}",
+)
+FLAUBERT_LARGE_CASED = replace(
+    FLAUBERT_BASE_CASED,
+    name="flaubert-large-cased",
+    architecture=replace(BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096, **_LATE),  # type: ignore[arg-type]
+    rate=3e-4,  # section 3.2
+    training={
+        **FLAUBERT_BASE_CASED.training,
+        "schedule": {"kind": "InverseSquareRoot", "warmup": 30_000},  # section 3.2
+    },
+    parameters=373_282_937,
+    hub="flaubert/flaubert_large_cased",
+    note=f"Norms before sublayers, and stochastic depth (section 3.2). {_LEFT_OUT}",
+)
+_MINI = bert.BERT_MINI
+FLAUBERT_MINI = replace(
+    FLAUBERT_BASE_CASED,
+    name="flaubert-mini",
+    architecture=replace(
+        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        initialize=Normal(0.05),
+    ),
+    tokenizer=TokenizerSpec(BPE(size=8_192), FRAME),
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=_MINI.training,
+    parameters=5_395_968,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
+)  # fmt: skip
+
+CARDS = (
+    FLAUBERT_MINI,
+    FLAUBERT_SMALL_CASED,
+    FLAUBERT_BASE_UNCASED,
+    FLAUBERT_BASE_CASED,
+    FLAUBERT_LARGE_CASED,
+)

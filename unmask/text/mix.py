@@ -1,0 +1,63 @@
+"""Several sources of very different size: which text is of which, and how often each is read.
+
+Lample and Conneau 2019, arXiv:1901.07291, section 3.1: of languages with shares p of the text, each
+is read with a share in proportion to p ** exponent.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unmask.text.corpus import Document
+
+
+def source_names(named: Sequence[str]) -> list[str]:
+    """Name the source that each thing named is a part of.
+
+    A folder, a pattern and `hf:owner/name` are a source each. Of files, those in one folder are one
+    source, as where a shell makes them of `en/*.txt fr/*.txt`; but where all files are in the same
+    folder, each is one.
+    """
+    folders = [str(Path(name).parent) if Path(name).is_file() else None for name in named]
+    several = len({folder for folder in folders if folder is not None}) > 1
+    return [
+        name if folder is None or not several or folders.count(folder) == 1 else folder
+        for name, folder in zip(named, folders, strict=True)
+    ]
+
+
+def smoothed(sizes: Sequence[int], exponent: float) -> list[float]:
+    """Return the share of each source when it is read in proportion to share ** exponent.
+
+    Args:
+        sizes: of the sources, in any unit; one of size 0 gets nothing.
+        exponent: 1: as they are; 0: all alike.
+
+    Raises:
+        ValueError: an exponent below 0 or above 1, or no source of any size.
+    """
+    if not 0 <= exponent <= 1:
+        raise ValueError(f"sampling must be from 0 to 1, got {exponent}")
+    total = sum(sizes)
+    if not total > 0:
+        raise ValueError("no source has any text")
+    powers = [(size / total) ** exponent if size else 0.0 for size in sizes]
+    return [power / math.fsum(powers) for power in powers]
+
+
+def repeated(
+    documents: Iterable[Document], times: Mapping[str | None, float]
+) -> Iterator[Document]:
+    """Yield each document as often as `times` says of its source, or once more or less.
+
+    What is left over of a number is the chance of once more, drawn for each document, always the
+    same. The first document of each source is given, however small its number.
+    """
+    draw, begun = np.random.default_rng(0), set[str | None]()
+    for document in documents:
+        number = times[document.source]
+        n = int(number) + (draw.random() < number % 1)
+        yield from [document] * (n if document.source in begun else max(n, 1))
+        begun.add(document.source)
