@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
@@ -20,9 +21,11 @@ from unmask.heads.prediction import Prediction
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 
-HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans | Neighbors
+Backbone = Transformer | EncoderDecoder | Canine
+HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans | Neighbors | CharactersInTurn
 
 
 @runtime_checkable
@@ -47,6 +50,15 @@ class Drawn(Protocol):
         ...
 
 
+def backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbone:
+    """Build the network of an architecture: each kind of architecture has one."""
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return EncoderDecoder(architecture)
+    if isinstance(architecture, CanineArchitecture):
+        return Canine(architecture)
+    return Transformer(architecture)
+
+
 class Model(nn.Module):
     """One backbone, some heads, one Prediction."""
 
@@ -58,12 +70,9 @@ class Model(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.specs = dict(heads)
-        if isinstance(architecture, EncoderDecoderArchitecture):
-            self.backbone: Transformer | EncoderDecoder = EncoderDecoder(architecture)
-            stack = architecture.decoder
-        else:
-            self.backbone = Transformer(architecture)
-            stack = architecture
+        self.backbone: Backbone = backbone(architecture)
+        two = isinstance(architecture, EncoderDecoderArchitecture)
+        stack = architecture.decoder if two else architecture
         self.stack = stack
         table = self.backbone.table
         self.heads = nn.ModuleDict({name: spec.build(stack, table) for name, spec in heads.items()})
@@ -151,13 +160,18 @@ class Model(nn.Module):
     @property
     def narrows(self) -> bool:
         """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
-        plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
+        plain = isinstance(self.backbone, Transformer | Canine) and self.backbone.narrows
         return plain and not self.adapters
 
     @property
     def reads_all_layers(self) -> bool:
         """Whether some head reads the hidden states of all layers."""
         return any(reads_all_layers(spec) for spec in self.specs.values())
+
+    @property
+    def reads_summary(self) -> bool:
+        """Whether some head reads the vector that the network itself makes of a text."""
+        return any(reads_summary(spec) for spec in self.specs.values())
 
     def _only(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Find the one column of each row that the heads read, if that is all they read."""
@@ -172,17 +186,27 @@ class Model(nn.Module):
         With `scores`, those heads, or all, also return what they said.
         """
         only = self._only(batch)
-        read = batch if only is None else replace(batch, only=only)
-        hidden = self.backbone(replace(read, all_layers=True) if self.reads_all_layers else read)
+        read = replace(
+            batch,
+            only=batch.only if only is None else only,
+            all_layers=self.reads_all_layers,
+            summary=self.reads_summary,
+        )
+        hidden = self.backbone(read)
+        summary = hidden[:, :1]
+        if read.summary and only is None:
+            hidden = hidden[:, 1:]
         last = hidden[..., -self.stack.d_model :]
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
         said: dict[str, Tensor] = {}
         terms = {}
         for name, head in self.heads.items():
-            whole = reads_all_layers(self.specs[name])
             said_too = scores if isinstance(scores, bool) else name in scores
-            prediction = cast(Head, head)(hidden if whole else last, batch, scores=said_too)
+            spec = self.specs[name]
+            one = summary if reads_summary(spec) else last
+            read = hidden if reads_all_layers(spec) else one
+            prediction = cast(Head, head)(read, batch, scores=said_too)
             said |= prediction.scores
             terms |= prediction.terms
         return Prediction(said, terms)
@@ -191,6 +215,11 @@ class Model(nn.Module):
 def reads_all_layers(spec: HeadSpec) -> bool:
     """Say whether a head reads the hidden states of all layers, not those of the last one alone."""
     return isinstance(spec, Labels) and spec.layers == "all"
+
+
+def reads_summary(spec: HeadSpec) -> bool:
+    """Say whether a head reads the vector that the network itself makes of the whole text."""
+    return isinstance(spec, Labels) and spec.pool == "summary"
 
 
 def _seed(seed: int, name: str) -> int:

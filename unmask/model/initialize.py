@@ -35,7 +35,7 @@ class Normal:
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""
         _plain(module)
-        if not isinstance(module, nn.Linear | nn.Embedding):
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             return
         into = name.endswith(("attention.o", "cross.o", "feed_forward.down"))
         std = self.std / self.residual**0.5 if self.residual and into else self.std

@@ -9,6 +9,7 @@ import numpy as np
 from unmask.batch import SENTENCE, WORD, Tokens
 from unmask.checkpoints.huggingface import Opened, longest_text
 from unmask.generation.decode import Decoding
+from unmask.heads.language import LanguageHead
 from unmask.model.transformer import EncoderDecoder
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.record import Fill, Generate, Sample
@@ -28,7 +29,11 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
         opened: the model, which is left in the mode in which it was.
         data: what it is trained on, and what is held out.
         before: what it said before training: then what it says now stands beside that.
+
+    Of a model without a head that names tokens there are none.
     """
+    if not any(isinstance(head, LanguageHead) for head in opened.model.heads.values()):
+        return []
     pipeline = Pipeline(opened)
     said = {_question(sample): sample for sample in before}
     reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)

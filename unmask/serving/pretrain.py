@@ -28,6 +28,7 @@ from unmask.heads.labels import Labels
 from unmask.heads.model import Model
 from unmask.heads.neighbors import Neighbors
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published, fitted
@@ -424,6 +425,11 @@ def changed(card: Published, recipe: Recipe) -> Published:
         plain = recipes.merge(to_dict(architecture), recipe.architecture)
         architecture = from_dict(type(architecture), plain, "architecture")
     objective = card.objective if recipe.objective is None else recipe.objective
+    if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
+        raise ValueError(
+            f"packing: {card.name} reads blocks of characters, in rows of one text each; "
+            "use 'bucket'"
+        )
     offered = {**card.heads, Neighbors.term: Neighbors()}  # without weights, so any model's
     terms = {_term(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:

@@ -48,7 +48,8 @@ from unmask.tokens.vocabulary import (
 
 __all__ = [
     "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters",
-    "CodePointTokenizer", "CodePoints", "Frame", "Special", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "learn",
+    "CodePointTokenizer", "CodePoints", "Frame", "Special", "Tokenizer", "TokenizerSpec", "Unigram",
+    "Vocabulary", "WordPiece", "learn",
 ]  # fmt: skip
 
 
