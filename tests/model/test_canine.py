@@ -123,10 +123,7 @@ def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
     batch, given = texts([37, 20, 5], 37)
     out = reference(**given)
     said = opened.model(batch, scores=True).scores[LABELLED[kind]]
-    if answering:
-        expected = torch.stack((out.start_logits, out.end_logits), -1)
-    else:
-        expected = out.logits
+    expected = torch.stack((out.start_logits, out.end_logits), -1) if answering else out.logits
     real = given["attention_mask"].bool()
     if said.ndim == 3:
         said, expected = said[real], expected[real]
