@@ -65,6 +65,9 @@ class Example:
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
     group: int | None = None
     """Texts with the same number are asked together: options of which one is to be chosen."""
+    turn: Int[np.ndarray, "t"] | None = None
+    """In which order the places asked are answered, from 0: those before are known to those after
+    (CANINE-C). Elsewhere it says nothing. None: all are asked at once."""
     among: Int[np.ndarray, "k"] | None = None
     """The tokens of which each target is one, and which alone are scored; None: all."""
     blind: bool = False
@@ -128,6 +131,8 @@ class Batch:
     asked: "Int[torch.Tensor, 'n'] | None" = None
     """Where targets are not IGNORE, as places in the flattened [b t], counted before the device
     sees them. None with targets: everywhere."""
+    turn: "Int[torch.Tensor, 'b t'] | None" = None
+    """In which order the places asked of a text are answered, from 0; None: all at once."""
     place: "Int[torch.Tensor, 'b t'] | None" = None
     """Where a token stands in its own text; None: its column."""
     source: "Int[torch.Tensor, 'b s'] | None" = None
@@ -144,6 +149,9 @@ class Batch:
     all_layers: bool = False
     """Hidden states are those of all layers side by side, [b t (1 + layers)*d]: what enters the
     first layer and what each returns, past the norm after the last one where there is one."""
+    summary: bool = False
+    """One more column comes first: the vector that the network itself makes of the whole text,
+    where it does (CANINE). With `only` it is all that is wanted."""
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
     group: "Int[torch.Tensor, 'b'] | None" = None
     """Which rows are asked together, numbered from 0; None: each alone."""
@@ -160,7 +168,7 @@ class Batch:
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
-        for name in ("targets", "place", "segments", "parts", "original"):
+        for name in ("targets", "turn", "place", "segments", "parts", "original"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 from vocabularies import BERT, GPT, LLAMA, T5, WORDS, long_text, text, texts
 
 from unmask.batch import IGNORE
-from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words
-from unmask.hiding.conceal import Future, InPlace, Sentinels, join
+from unmask.hiding.choose import (
+    Everything,
+    Spans,
+    Tail,
+    Tokenwise,
+    Words,
+    can_be_hidden,
+    words_of,
+)
+from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
 from unmask.hiding.objectives import Hide
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -169,10 +177,40 @@ def test_whatever_is_hidden_nobody_sees_the_answer(tokens, seed):
         assert (e.rank[i + 1 :] > e.rank[i]).all()  # input j holds token j - 1
 
 
+@given(texts(least=1), SEEDS)
+def test_in_turn_a_word_is_masked_as_a_whole_and_each_place_has_its_turn(tokens, seed):
+    framed = InTurn().frame(tokens, BERT)
+    free = can_be_hidden(framed.ids, BERT)
+    hidden = Words(0.5)(framed, free, rng(seed))
+    e = InTurn()(framed, hidden, BERT, rng(seed))
+    assert ((e.targets != IGNORE) == hidden).all()
+    assert (e.targets[hidden] == framed.ids[hidden]).all()
+    masked = e.inputs == BERT.mask
+    assert (e.inputs[~masked] == framed.ids[~masked]).all()
+    assert not masked[~hidden].any()
+    word, _ = words_of(framed, free)
+    for w in np.unique(word[hidden]):
+        assert len(set(masked[word == w].tolist())) == 1
+    assert sorted(e.turn[hidden].tolist()) == list(range(int(hidden.sum())))
+    assert not e.turn[~hidden].any()
+
+
+def test_in_turn_of_ten_words_nine_are_masked_in_an_order_that_is_none():
+    tokens = long_text(40_000)
+    e = InTurn()(tokens, np.ones(40_000, bool), BERT, rng())
+    assert abs((e.inputs == BERT.mask).mean() - 0.9) < 0.01
+    assert abs(np.corrcoef(e.turn, np.arange(40_000))[0, 1]) < 0.02
+    assert (InTurn(mask=0.0)(tokens, np.ones(40_000, bool), BERT, rng()).inputs == tokens.ids).all()
+    with pytest.raises(ValueError, match="needs a mask token"):
+        InTurn()(tokens, np.ones(40_000, bool), GPT, rng())
+    with pytest.raises(ValueError, match="mask must be between 0 and 1"):
+        InTurn(mask=1.1)
+
+
 @pytest.mark.parametrize("choose", [Tokenwise(), Words(), Spans(), Tail(), Everything()])
 @pytest.mark.parametrize(
     ("conceal", "special"),
-    [(InPlace(), BERT), (Sentinels(), T5), (Future(), T5), (Future(), LLAMA)],
+    [(InPlace(), BERT), (InTurn(), BERT), (Sentinels(), T5), (Future(), T5), (Future(), LLAMA)],
 )
 @given(tokens=texts(), seed=SEEDS, rate=st.floats(0.01, 1), mean=st.floats(1, 6))
 def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, seed, rate, mean):
@@ -184,7 +222,7 @@ def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, se
     longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
     assert longest <= conceal.size(np.array([len(tokens)]), choose, special)[0]
     assert e.inputs.dtype == e.targets.dtype == np.int64
-    assert len(e.inputs) == len(e.targets) >= (1 if conceal != InPlace() else 2)
+    assert len(e.inputs) == len(e.targets) >= (2 if isinstance(conceal, InPlace | InTurn) else 1)
 
 
 def test_texts_are_joined_whatever_their_ids_are_stored_as():

@@ -12,7 +12,9 @@ from unmask.published.card import resized
 from unmask.published.catalogue import MODELS
 
 T, S = 9, 6
-FAMILIES = {card.family: card for card in MODELS.values()}
+NEITHER = {"canine"}
+"""Reads no order and no packed texts; tests/model/test_canine.py says what it reads."""
+FAMILIES = {card.family: card for card in MODELS.values() if card.family not in NEITHER}
 """One card a family: sizes do not change who sees whom."""
 
 

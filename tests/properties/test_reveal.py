@@ -54,6 +54,7 @@ CASES = [
     ),
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
+    Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),
     Case("GPT with an end of text", objectives.GPT, T5, 1.0),

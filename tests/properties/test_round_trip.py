@@ -55,7 +55,14 @@ def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_p
     )
 
 
-@pytest.mark.parametrize("name", [n for n, c in MODELS.items() if c.parameters < 20_000_000])
+SMALL = [
+    name
+    for name, card in MODELS.items()
+    if card.parameters < 20_000_000 and not heads_without_class(card, card.heads)
+]
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     name: str, tmp_path: Path
 ) -> None:

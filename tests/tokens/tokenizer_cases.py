@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from unmask.tokens.tokenizer import (
     BERT,
     BPE,
+    CANINE,
     GPT2,
     ROBERTA,
     T5,
     ByteBPE,
     Bytes,
     Characters,
+    CodePoints,
     Tokenizer,
     TokenizerSpec,
     Unigram,
@@ -37,6 +39,8 @@ SPECS = {
     "bytes": TokenizerSpec(Bytes(), T5),
     "characters": TokenizerSpec(Characters(60), T5),
 }
+EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
+"""With the kind of which nothing is learned, and which is no pipeline."""
 LOSSLESS = ("bytebpe", "roberta", "bytes")
 
 
@@ -80,5 +84,5 @@ def story(n: int = 300, seed: int = 0) -> str:
 
 @functools.cache
 def learned(name: str) -> Tokenizer:
-    """Learn one of `SPECS` from the story."""
-    return learn(SPECS[name], [story()])
+    """Learn one of `EVERY` from the story."""
+    return learn(EVERY[name], [story()])

@@ -10,7 +10,8 @@ from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, on_rows
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
+from unmask.model.canine import Canine
+from unmask.model.transformer import EncoderDecoder, Transformer
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class MixModule(nn.Module):
 
     def __init__(self, spec: Mix, model: Model) -> None:
         super().__init__()
+        if isinstance(model.backbone, Canine):
+            raise ValueError("CANINE's layers stand for different places, and cannot be mixed")
         self.spec = spec
         self.attachment = Attachment()
         self.mixes = True
@@ -48,6 +51,7 @@ class MixModule(nn.Module):
         """Watch the layers, and mix where the last one would be used."""
         backbone = model.backbone
         stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
+        assert isinstance(stack, Transformer)
         return [
             stack.layers[0].register_forward_pre_hook(self._begin),
             *(layer.register_forward_hook(self._after) for layer in stack.layers),

@@ -20,6 +20,7 @@ from unmask.heads.labels import LabelsHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.model.cache import Cache
+from unmask.model.canine import Canine
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.published.card import longest
 
@@ -82,6 +83,7 @@ class PrefixModule(nn.Module):
 
     def __init__(self, spec: Prefix, model: Model) -> None:
         super().__init__()
+        decoder(model)
         self.spec, self.attachment = spec, Attachment()
         self.a = model.stack
         width = 2 * self.a.n_layers * self.a.n_heads * self.a.d_head
@@ -329,11 +331,13 @@ def places_before(spec: object) -> int:
     return spec.length if isinstance(spec, Prefix | Prompt) else 0
 
 
-def taken(model: Model, stack: Transformer) -> int:
+def taken(model: Model, stack: Transformer | Canine) -> int:
     """Return how many places learned tokens take before the texts of a model's stack.
 
     Those of adapters that act.
     """
+    if isinstance(stack, Canine):
+        return 0
     here = {PrefixModule: decoder(model), PromptModule: reader(model)}
     return sum(
         places_before(module.spec)
@@ -344,22 +348,39 @@ def taken(model: Model, stack: Transformer) -> int:
     )
 
 
-def room(model: Model, stack: Transformer) -> int | None:
+def room(model: Model, stack: Transformer | Canine) -> int | None:
     """Return how many tokens a text of a model's stack may have; None: its places do not end."""
     most = longest(stack.a)
     return None if most is None else max(most - taken(model, stack), 0)
 
 
 def decoder(model: Model) -> Transformer:
-    """Return the only stack, or the decoder of an encoder-decoder."""
+    """Return the only stack, or the decoder of an encoder-decoder.
+
+    Raises:
+        ValueError: nothing can stand before its texts.
+    """
     backbone = model.backbone
-    return backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
+    return backbone.decoder if isinstance(backbone, EncoderDecoder) else _stack(backbone)
 
 
 def reader(model: Model) -> Transformer:
-    """Return the only stack, or the encoder of an encoder-decoder."""
+    """Return the only stack, or the encoder of an encoder-decoder.
+
+    Raises:
+        ValueError: nothing can stand before its texts.
+    """
     backbone = model.backbone
-    return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
+    return backbone.encoder if isinstance(backbone, EncoderDecoder) else _stack(backbone)
+
+
+def _stack(backbone: Transformer | Canine) -> Transformer:
+    if isinstance(backbone, Canine):
+        raise ValueError(
+            "learned tokens cannot stand before CANINE's texts, whose characters are read in "
+            "blocks; LoRA and bottlenecks can be attached"
+        )
+    return backbone
 
 
 def _named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

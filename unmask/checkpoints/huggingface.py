@@ -22,6 +22,7 @@ from unmask.checkpoints.tensors import (
     write_tensors,
 )
 from unmask.config import from_dict, to_dict
+from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import IN_PRETRAINING, HeadSpec, Model
@@ -186,7 +187,7 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
 
 
 def _without_class(card: Published, spec: HeadSpec) -> str | None:
-    if isinstance(spec, RecurrentTags):
+    if isinstance(spec, RecurrentTags | CharactersInTurn):
         return type(spec).__name__
     if not isinstance(spec, Labels) or card.labels is None:
         return None

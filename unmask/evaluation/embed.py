@@ -11,7 +11,8 @@ from unmask.batch import Batch
 from unmask.generation.reading import at_rest, groups, reader
 from unmask.heads.labels import pool
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
+from unmask.model.canine import Canine
+from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.tokenizer import Tokenizer
 
 Pooling = Literal["mean", "first", "last", "none"]
@@ -39,7 +40,8 @@ def embed(
         texts: in any order; those of like length are read together.
         pooling: the mean over tokens, the first or the last token's vector, or "none".
         layer: 0 is what enters the first block, 1 what leaves it, ...; the last one, -1, is after
-            the final norm, if there is one.
+            the final norm, if there is one. Of CANINE, which has a vector for each character
+            before and after its deep stack only: 0 enters the first block, 1 the last, 2 leaves it.
         batch_tokens: read at once.
 
     Raises:
@@ -47,7 +49,7 @@ def embed(
     """
     if pooling not in get_args(Pooling):
         raise ValueError(f"pooling must be one of {list(get_args(Pooling))}, got {pooling!r}")
-    layer = _layer(layer, len(reader(model).layers))
+    layer = _layer(layer, len(_blocks(reader(model))))
     found: dict[int, Float[np.ndarray, "..."]] = {}
     with at_rest(model):
         for group in groups(model, tokenizer, texts, batch_tokens):
@@ -70,6 +72,13 @@ def _layer(layer: int, n: int) -> int:
     return layer % (n + 1)
 
 
+def _blocks(stack: Transformer | Canine) -> Sequence[nn.Module]:
+    """List the blocks that read and write the vectors of all tokens."""
+    if isinstance(stack, Canine):
+        return (stack.first, stack.last)
+    return tuple(stack.layers)
+
+
 def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t d"]:
     """Return what enters a block of the stack that reads texts, or, after the last, leaves it.
 
@@ -84,8 +93,9 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
         seen.append(inputs[0])
 
     # What leaves the last block passes the final norm on its way to the final dropout.
-    last = layer == len(stack.layers)
-    hook = (stack.final_dropout if last else stack.layers[layer]).register_forward_pre_hook(keep)
+    blocks = _blocks(stack)
+    watched = stack.final_dropout if layer == len(blocks) else blocks[layer]
+    hook = watched.register_forward_pre_hook(keep)
     ids = batch.inputs
     try:
         if isinstance(backbone, EncoderDecoder):

@@ -27,6 +27,8 @@ from unmask.training.recipe import parse
 from unmask.training.schedule import Linear, Schedule, SlantedTriangle
 
 _LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
+_ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
+"""What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
 _ADDED = "adapters."
 _NEXT = re.compile(r",(?=\s*\w+=)")  # a comma may also stand in the words of a prompt
 
@@ -246,7 +248,7 @@ def layers(model: Model) -> list[list[str]]:
         found = _LAYER.match(name)
         if found:
             place = (1 + stacks.get(found[1] or "", 0), int(found[2]))
-        elif name.startswith("heads.") or ".final_norm." in name:
+        elif _ABOVE.search(name):
             place = (3, 0)
         else:
             place = (0, 0)

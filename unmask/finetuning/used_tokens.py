@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from unmask.batch import Example
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
+from unmask.model.canine import Canine
 from unmask.model.transformer import Transformer
 
 
@@ -56,12 +57,13 @@ def keep_used(model: Model, examples: Iterable[Example], padding: int) -> None:
 
 def restore(model: Model) -> None:
     """Give a model its whole table back, with what was learned."""
-    used = model.backbone.table
-    if not isinstance(used, UsedTokens):
+    backbone = model.backbone
+    used = backbone.table
+    if not isinstance(used, UsedTokens) or isinstance(backbone, Canine):
         return
     (table,) = used.whole
     table = table.to(used.weight.device)
     with torch.no_grad():
         table.weight[used.ids.to(table.weight.device)] = used.weight.to(table.weight.dtype)
     table.weight.requires_grad_(used.weight.requires_grad)
-    model.backbone.tokens = table
+    backbone.tokens = table

@@ -84,6 +84,7 @@ def fill(
             raise ValueError(f"text {i} has no blank: {shown!r}; write {BLANK} where one is")
     if encoder_decoder:
         return _spans(model, tokenizer, cut)
+    _ = model.language  # or it is said that there is none
     return _masks(model, tokenizer, cut, min(top_k, tokenizer.size), batch_tokens)
 
 

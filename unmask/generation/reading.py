@@ -13,6 +13,7 @@ from unmask.adapters.prefix import room
 from unmask.batch import Batch, Example, Visibility
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad
+from unmask.model.canine import Canine
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
@@ -42,7 +43,7 @@ def at_rest(model: nn.Module) -> Generator[None]:
         model.train(training)
 
 
-def reader(model: Model) -> Transformer:
+def reader(model: Model) -> Transformer | Canine:
     """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
     backbone = model.backbone
     return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
@@ -100,4 +101,6 @@ def groups(
         elif model.stack.causal:
             batch = replace(batch, visibility=replace(batch.visibility, causal=True))
         batch = replace(batch, last=torch.tensor(lengths) - 1)
+        if isinstance(model.backbone, Canine):
+            batch = model.backbone.roomy(batch)
         yield Group(texts=tuple(rows), lengths=tuple(lengths), batch=batch.to(model.device))

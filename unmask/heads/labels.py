@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import CanineArchitecture, Table
 from unmask.model.parts import ACTIVATIONS, Activation, Dropout
 
 
@@ -104,8 +105,9 @@ def among_rows(
     return logs, best & (n_best[group] == 1)
 
 
-Pool = Literal["first", "last", "mean", "compare"]
-"""Which vectors stand for what a row reads: a token's, their mean, or two texts', compared."""
+Pool = Literal["first", "last", "mean", "compare", "summary"]
+"""Which vectors stand for what a row reads: a token's, their mean, two texts', compared, or one
+that the network itself makes."""
 
 Layers = Literal["last", "all"]
 """Whose hidden states a head of labels reads."""
@@ -123,7 +125,8 @@ class Labels:
     pool: Pool = "first"
     """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean.
     "compare": of a row with two texts, each read by itself, the means u and v of both, as
-    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2)."""
+    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "summary": the
+    vector that the network itself makes of a text (CANINE: the deep stack's first)."""
     layers: Layers = "last"
     """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
     the first one (of some layers, Devlin et al. 2019, section 5.3)."""
@@ -135,8 +138,22 @@ class Labels:
     bias: bool = True
     dropout: float = 0.1
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "LabelsHead":
-        """Build the head of a stack."""
+    def build(self, architecture: Architecture, table: Table) -> "LabelsHead":
+        """Build the head of a stack.
+
+        Raises:
+            ValueError: it reads a vector that this network does not make.
+        """
+        hashes = isinstance(architecture, CanineArchitecture)
+        if self.pool == "summary" and not hashes:
+            raise ValueError(
+                "pool 'summary' is of a network that makes one vector of a text itself, as CANINE"
+            )
+        if hashes and (self.pool == "compare" or self.layers == "all"):
+            raise ValueError(
+                "CANINE reads one text a row, and its layers stand for different places: "
+                "pool 'compare' and layers 'all' are not possible"
+            )
         return LabelsHead(self, architecture)
 
 
@@ -167,7 +184,7 @@ class LabelsHead(nn.Module):
             return None
         if self.spec.pool == "last" and batch.last is not None:
             return batch.last
-        column = 0 if self.spec.pool == "first" else batch.inputs.shape[1] - 1
+        column = 0 if self.spec.pool in ("first", "summary") else batch.inputs.shape[1] - 1
         return torch.full((len(batch.inputs),), column, device=batch.inputs.device)
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -195,7 +212,7 @@ class TokenLabels:
     loss: OneOf = OneOf()
     dropout: float = 0.1
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "TokenLabelsHead":
+    def build(self, architecture: Architecture, table: Table) -> "TokenLabelsHead":
         """Build the head of a stack."""
         return TokenLabelsHead(self, architecture)
 
@@ -242,13 +259,16 @@ def _known(tensor: Tensor | None) -> Tensor:
 
 
 def pool(
-    hidden: Float[Tensor, "b t d"], batch: Batch, how: Literal["first", "last", "mean"]
+    hidden: Float[Tensor, "b t d"],
+    batch: Batch,
+    how: Literal["first", "last", "mean", "summary"],
 ) -> Float[Tensor, "b d"]:
     """Let one vector stand for each text.
 
-    Its first token's, its last token's, or the mean over all but padding.
+    Its first token's, its last token's, the mean over all but padding, or a summary, which is all
+    that is there.
     """
-    if how == "first":
+    if how in ("first", "summary"):
         return hidden[:, 0]
     if how == "last":
         if batch.last is None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.heads.boundary import Boundary
+from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
@@ -24,9 +25,11 @@ from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.decoder import MaskDecoderModule
 from unmask.model.transformer import EncoderDecoder, Transformer
 
+Backbone = Transformer | EncoderDecoder | Canine
 HeadSpec = (
     Language
     | Labels
@@ -38,6 +41,7 @@ HeadSpec = (
     | Generator
     | Replaced
     | Corrected
+    | CharactersInTurn
 )
 IN_PRETRAINING = Neighbors | Generator
 """Heads that serve pretraining alone: a trained model is kept without them."""
@@ -91,6 +95,15 @@ class Corrupting(Protocol):
         ...
 
 
+def backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbone:
+    """Build the network of an architecture: each kind of architecture has one."""
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return EncoderDecoder(architecture)
+    if isinstance(architecture, CanineArchitecture):
+        return Canine(architecture)
+    return Transformer(architecture)
+
+
 class Model(nn.Module):
     """One backbone, some heads, one Prediction."""
 
@@ -102,12 +115,9 @@ class Model(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.specs = dict(heads)
-        if isinstance(architecture, EncoderDecoderArchitecture):
-            self.backbone: Transformer | EncoderDecoder = EncoderDecoder(architecture)
-            stack = architecture.decoder
-        else:
-            self.backbone = Transformer(architecture)
-            stack = architecture
+        self.backbone: Backbone = backbone(architecture)
+        two = isinstance(architecture, EncoderDecoderArchitecture)
+        stack = architecture.decoder if two else architecture
         self.stack = stack
         self.heads = nn.ModuleDict()
         for name, spec in heads.items():
@@ -228,13 +238,18 @@ class Model(nn.Module):
     @property
     def narrows(self) -> bool:
         """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
-        plain = isinstance(self.backbone, Transformer) and self.backbone.narrows
+        plain = isinstance(self.backbone, Transformer | Canine) and self.backbone.narrows
         return plain and not self.adapters and self.decoder is None
 
     @property
     def reads_all_layers(self) -> bool:
         """Whether some head reads the hidden states of all layers."""
         return any(reads_all_layers(spec) for spec in self.specs.values())
+
+    @property
+    def reads_summary(self) -> bool:
+        """Whether some head reads the vector that the network itself makes of a text."""
+        return any(reads_summary(spec) for spec in self.specs.values())
 
     def _only(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Find the one column of each row that the heads read, if that is all they read."""
@@ -257,8 +272,12 @@ class Model(nn.Module):
                 said |= guesses.scores
                 terms |= guesses.terms
         only = self._only(batch)
-        read = batch if only is None else replace(batch, only=only)
-        read = replace(read, all_layers=True) if self.reads_all_layers else read
+        read = replace(
+            batch,
+            only=batch.only if only is None else only,
+            all_layers=self.reads_all_layers,
+            summary=self.reads_summary,
+        )
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
         states: dict[MaskDecoderModule | None, Tensor] = {}
@@ -266,8 +285,13 @@ class Model(nn.Module):
             decoder = head.decoder if isinstance(head, LanguageHead) else None
             if decoder not in states:
                 states[decoder] = self._read(read, decoder)
-            hidden = states[decoder]
-            if not reads_all_layers(self.specs[name]):
+            hidden, spec = states[decoder], self.specs[name]
+            summary = hidden[:, :1]
+            if read.summary and only is None:
+                hidden = hidden[:, 1:]
+            if reads_summary(spec):
+                hidden = summary
+            elif not reads_all_layers(spec):
                 hidden = hidden[..., -self.stack.d_model :]
             said_too = scores if isinstance(scores, bool) else name in scores
             prediction = cast(Head, head)(hidden, batch, scores=said_too)
@@ -279,6 +303,11 @@ class Model(nn.Module):
 def reads_all_layers(spec: HeadSpec) -> bool:
     """Say whether a head reads the hidden states of all layers, not those of the last one alone."""
     return isinstance(spec, Labels) and spec.layers == "all"
+
+
+def reads_summary(spec: HeadSpec) -> bool:
+    """Say whether a head reads the vector that the network itself makes of the whole text."""
+    return isinstance(spec, Labels) and spec.pool == "summary"
 
 
 def _seed(seed: int, name: str) -> int:

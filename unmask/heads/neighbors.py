@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Neighbors:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "NeighborsHead":
+    def build(self, architecture: Architecture, table: Table) -> "NeighborsHead":
         """Build the head, which has no weights."""
         return NeighborsHead(self)
 

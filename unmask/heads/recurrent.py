@@ -16,6 +16,7 @@ from unmask.batch import IGNORE, Batch
 from unmask.heads.crf import CRF
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table
 from unmask.model.parts import Dropout
 
 PATH = "_path"
@@ -42,7 +43,7 @@ class RecurrentTags:
     impossible: tuple[tuple[int, int], ...] = ()
     """Pairs of labels that never follow each other; see `CRF`."""
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "RecurrentTagsHead":
+    def build(self, architecture: Architecture, table: Table) -> "RecurrentTagsHead":
         """Build the head of a stack."""
         return RecurrentTagsHead(self, architecture)
 

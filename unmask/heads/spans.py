@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table
 
 START, END = 1, 2
 """Bits of a token's label: the answer starts here, it ends here. 0: neither; IGNORE: it cannot."""
@@ -21,7 +22,7 @@ class Spans:
 
     term: str = "span"
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "SpansHead":
+    def build(self, architecture: Architecture, table: Table) -> "SpansHead":
         """Build the head of a stack."""
         return SpansHead(self, architecture)
 

@@ -29,6 +29,7 @@ class Arrays:
     causal: bool
     rank: Int[np.ndarray, "b t"] | None
     document: Int[np.ndarray, "b t"] | None
+    turn: Int[np.ndarray, "b t"] | None
     place: Int[np.ndarray, "b t"] | None
     source: Int[np.ndarray, "b s"] | None
     source_document: Int[np.ndarray, "b s"] | None
@@ -52,6 +53,7 @@ class Arrays:
             visibility=Visibility(tensor(self.rank), tensor(self.document), self.causal),
             targets=tensor(self.targets),
             asked=tensor(self.asked),
+            turn=tensor(self.turn),
             place=tensor(self.place),
             source=tensor(self.source),
             source_visibility=Visibility(document=tensor(self.source_document)),
@@ -194,6 +196,9 @@ def arrange(
         halves = [_part_lengths(group) for group in groups]
         document, place = _documents(halves, t), _places(halves, t)
         parts = document
+    turn = None
+    if any(e.turn is not None for e in examples):
+        turn = _fill(groups, _turn, t, 0)
     segments = None
     if any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
@@ -204,6 +209,7 @@ def arrange(
         causal=causal,
         rank=_fill(groups, _rank, t, 0) if ranked else None,
         document=document,
+        turn=turn,
         place=place,
         source=source,
         source_document=source_document,
@@ -288,6 +294,10 @@ def _is_order(rank: Int[np.ndarray, "t"]) -> bool:
 
 def _rank(e: Example) -> Int[np.ndarray, "t"]:
     return np.zeros(len(e.inputs), np.int64) if e.rank is None else e.rank
+
+
+def _turn(e: Example) -> Int[np.ndarray, "t"]:
+    return np.zeros(len(e.inputs), np.int64) if e.turn is None else e.turn
 
 
 def _segments(e: Example) -> Int[np.ndarray, "t"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE, Example, Tokens
-from unmask.hiding.choose import Choose, can_be_hidden, check_shares
+from unmask.hiding.choose import Choose, can_be_hidden, check_shares, words_of
 from unmask.tokens.vocabulary import Special
 
 
@@ -112,6 +112,62 @@ class InPlace:
         other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)
         inputs[other] = _random_tokens(int(other.sum()), special, rng)
         return Example(inputs=inputs, targets=np.where(hidden, text.ids, IGNORE))
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Put [MASK] in the place of most hidden words, and ask for their tokens in a random order.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.1 and figure 2: all characters of a word are
+    masked, of 10 % of the words none; nothing is replaced. Each place is answered knowing the
+    answers before it (`Example.turn`).
+    """
+
+    mask: float = 0.9
+    asks: ClassVar[str] = "characters"
+
+    def __post_init__(self) -> None:
+        check_shares(mask=self.mask)
+
+    def causal(self, choose: Choose) -> bool:
+        """Everything sees everything that is read."""
+        return False
+
+    def frame(self, text: Tokens, special: Special) -> Tokens:
+        """Put the special tokens around the text: they are counted, but never hidden."""
+        return join(special.before, text, special.after)
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return n + len(special.before) + len(special.after)
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide word by word, and draw the order.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        if special.mask is None:
+            raise ValueError("hiding in turn needs a mask token, and this vocabulary has none")
+        free = can_be_hidden(text.ids, special)
+        hidden = hidden & free
+        word, sizes = words_of(text, free)
+        masked = (rng.random(len(sizes)) < self.mask)[word]
+        turn = np.zeros(len(text), np.int64)
+        turn[hidden] = rng.permutation(int(hidden.sum()))
+        return Example(
+            inputs=np.where(hidden & masked, special.mask, text.ids),
+            targets=np.where(hidden, text.ids, IGNORE),
+            turn=turn,
+        )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from unmask.hiding.choose import (
     can_be_hidden,
     check_shares,
 )
-from unmask.hiding.conceal import Future, InPlace, Sentinels, join
+from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
 from unmask.tokens.vocabulary import Special
 
 
@@ -73,7 +73,7 @@ class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
     choose: Tokenwise | Words | NGrams | WordSpans | Spans | Tail | Everything
-    conceal: InPlace | Sentinels | Future
+    conceal: InPlace | InTurn | Sentinels | Future
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -527,6 +527,12 @@ the text to its end or until 15 % of the tokens are hidden. Here runs stand anyw
 """
 MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
+CANINE_C = Hide(Words(rate=0.15), InTurn(mask=0.9))
+"""Clark et al. 2022, section 3.2.1: words, bounded by white space, character by character.
+
+Deviates: 15 % of the characters are in hidden words, there 15 % of the words are hidden; and the
+space before a word is part of it.
+"""
 GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
 PREFIX = Hide(Tail(), Future())

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from unmask import config
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 
 AnyArchitecture = Architecture | EncoderDecoderArchitecture
+A = TypeVar("A", bound=Architecture)
 
 
 @dataclass(frozen=True)
@@ -263,14 +264,14 @@ def need(theirs: Mapping[str, Any], key: str) -> Any:
 
 
 def by_table(
-    table: Mapping[str, str], base: Architecture, fixed: Mapping[str, Any]
-) -> tuple[Callable[[Mapping[str, Any]], Architecture], Callable[[Architecture], dict[str, Any]]]:
+    table: Mapping[str, str], base: A, fixed: Mapping[str, Any]
+) -> tuple[Callable[[Mapping[str, Any]], A], Callable[[A], dict[str, Any]]]:
     """Make `read` and `write` from {our dotted path: their key}.
 
     What the table does not name is as in `base`.
     """
 
-    def read(theirs: Mapping[str, Any]) -> Architecture:
+    def read(theirs: Mapping[str, Any]) -> A:
         refuse(theirs, fixed)
         plain = config.to_dict(base)
         for ours, key in table.items():
@@ -279,9 +280,9 @@ def by_table(
                 _set(plain, ours, activation(value) if ours == "activation" else value)
             elif ours in ("vocab_size", "d_model", "n_layers", "n_heads"):
                 need(theirs, key)
-        return config.from_dict(Architecture, plain)
+        return config.from_dict(type(base), plain)
 
-    def write(a: Architecture) -> dict[str, Any]:
+    def write(a: A) -> dict[str, Any]:
         out = dict(fixed)
         for ours, key in table.items():
             value: Any = a

@@ -30,6 +30,7 @@ from unmask.heads.model import HeadSpec, Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
 from unmask.hiding.objectives import NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published, fitted
@@ -440,6 +441,11 @@ def changed(card: Published, recipe: Recipe) -> Published:
         plain = recipes.merge(to_dict(architecture), recipe.architecture)
         architecture = from_dict(type(architecture), plain, "architecture")
     objective = card.objective if recipe.objective is None else recipe.objective
+    if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
+        raise ValueError(
+            f"packing: {card.name} reads blocks of characters, in rows of one text each; "
+            "use 'bucket'"
+        )
     offered = _offered(card)
     terms = {asked_by(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:

@@ -19,6 +19,7 @@ from unmask.finetuning.predict import BATCH_TOKENS, ROWS, read_task, task_of
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
+from unmask.model.canine import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,14 +166,18 @@ class Several:
                 return list(part.asked.scores(part.model, batch, questions))
         plain = pad([replace(e, label=None) for e in examples], special)
         every = any(self._parts[name].model.reads_all_layers for name in names)
+        summary = any(self._parts[name].model.reads_summary for name in names)
+        read = replace(plain, all_layers=every, summary=summary)
         with use(model, only):
-            hidden = model.backbone(replace(plain, all_layers=every).to(model.device))
+            hidden = model.backbone(read.to(model.device))
         said: list[Any] = [None] * len(questions)
         for name in dict.fromkeys(names):
             rows = [i for i, other in enumerate(names) if other == name]
             batch = pad([examples[i] for i in rows], special).to(model.device)
             part = self._parts[name]
-            with _knowing(part.model, hidden[rows, : batch.inputs.shape[1]]):
+            first = int(summary and not part.model.reads_summary)
+            columns = slice(first, int(summary) + batch.inputs.shape[1])
+            with _knowing(part.model, hidden[rows, columns]):
                 found = part.asked.scores(part.model, batch, [questions[i] for i in rows])
             for i, scores in zip(rows, found, strict=True):
                 said[i] = scores
@@ -182,7 +187,7 @@ class Several:
 class _Known(nn.Module):
     """Stands for a backbone whose hidden states are known."""
 
-    def __init__(self, hidden: Tensor, table: nn.Embedding) -> None:
+    def __init__(self, hidden: Tensor, table: Table) -> None:
         super().__init__()
         self.hidden, self.table = hidden, table
 

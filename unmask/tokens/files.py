@@ -15,8 +15,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
 from unmask.config import from_dict
-from unmask.tokens import families, pipeline, sentencepiece
-from unmask.tokens.vocabulary import T5, Frame, names, sentinels
+from unmask.tokens import code_points, families, pipeline, sentencepiece
+from unmask.tokens.vocabulary import CANINE, T5, Frame, names, sentinels
 
 SENTENCE_PIECE = (
     "spiece.model",
@@ -84,6 +84,30 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
         f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
         f"vocab.json with merges.txt, {', '.join(SENTENCE_PIECE)}"
     )
+
+
+def code_points_frame(folder: Path) -> Frame | None:
+    """Return the frame of a folder whose tokens are code points; None: they are not.
+
+    Raises:
+        ValueError: its special tokens are not those of the published models.
+    """
+    beside = _beside(folder)
+    named = _class_of(beside.config)
+    bare = not named and not (folder / "tokenizer.json").is_file()
+    if named != "Canine" and not (bare and beside.model.get("model_type") == "canine"):
+        return None
+    where = folder / "tokenizer_config.json"
+    written = beside.config.get("unmask")
+    frame = CANINE
+    if isinstance(written, dict) and "frame" in written:
+        frame = from_dict(Frame, written["frame"], f"{where}: unmask.frame")
+    usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    for role, name in usual.items():
+        said = beside.roles.get(role)
+        if said not in (None, name, chr(code_points.SPECIAL[name])):
+            raise ValueError(f"{where}: {role}_token must be U+{code_points.SPECIAL[name]:04X}")
+    return frame
 
 
 def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:

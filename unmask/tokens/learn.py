@@ -23,6 +23,7 @@ from unmask.tokens.vocabulary import (
     ByteBPE,
     Bytes,
     Characters,
+    CodePoints,
     Frame,
     TokenizerSpec,
     Unigram,
@@ -52,6 +53,8 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             is no text.
     """
     kind, frame = spec.vocabulary, spec.frame
+    if isinstance(kind, CodePoints):
+        raise ValueError("code points are no pipeline, and nothing of them is learned")
     special = names(frame)
     if isinstance(kind, Bytes):
         learned = pipeline.byte_tokens(_numbered(special, pipeline.byte_characters()))

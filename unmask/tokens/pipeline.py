@@ -22,7 +22,7 @@ from unmask.tokens.vocabulary import Frame, names, sentinels
 
 SPACE = "▁"
 """SentencePiece writes a space so."""
-_WORD_WITH_SPACE = r" ?\S+|\s"
+WORD_WITH_SPACE = r" ?\S+|\s"
 """Words of byte and character vocabularies: a space belongs to the word after it, as in GPT-2."""
 
 
@@ -101,7 +101,7 @@ def unigram(pieces: Sequence[tuple[str, float]], unknown: int) -> Tokenizer:
 def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
     """Build ByT5's: every byte is a token; `vocab` has them as `byte_characters` writes them."""
     backend = Tokenizer(models.BPE(dict(vocab), []))
-    words = pre_tokenizers.Split(Regex(_WORD_WITH_SPACE), "isolated")
+    words = pre_tokenizers.Split(Regex(WORD_WITH_SPACE), "isolated")
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
     backend.decoder = decoders.ByteLevel()
@@ -111,7 +111,7 @@ def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
 def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     """Build one whose tokens are characters."""
     backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_WITH_SPACE), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORD_WITH_SPACE), "isolated")
     backend.decoder = decoders.Fuse()
     return backend
 

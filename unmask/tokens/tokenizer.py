@@ -8,6 +8,7 @@ stand where (`Special`), that a text can never write one by itself, and what beg
 import copy
 import json
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,18 +22,20 @@ from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.text.sentences import sentences
+from unmask.tokens import code_points, pipeline
 from unmask.tokens import learn as learning
-from unmask.tokens import pipeline
-from unmask.tokens.files import read
+from unmask.tokens.files import code_points_frame, read
 from unmask.tokens.vocabulary import (
     BERT,
     BPE,
+    CANINE,
     GPT2,
     ROBERTA,
     T5,
     ByteBPE,
     Bytes,
     Characters,
+    CodePoints,
     Frame,
     Special,
     TokenizerSpec,
@@ -44,8 +47,9 @@ from unmask.tokens.vocabulary import (
 )
 
 __all__ = [
-    "BERT", "BPE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters", "Frame", "Special",
-    "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "learn",
+    "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters",
+    "CodePointTokenizer", "CodePoints", "Frame", "Special", "Tokenizer", "TokenizerSpec", "Unigram",
+    "Vocabulary", "WordPiece", "learn",
 ]  # fmt: skip
 
 
@@ -164,13 +168,15 @@ class Tokenizer:
         It is read from the first of these that is there: tokenizer.json; vocab.txt (BERT);
         vocab.json and merges.txt (GPT-2, RoBERTa, GPT); a SentencePiece file (spiece.model,
         tokenizer.model, ...). tokenizer_config.json, special_tokens_map.json, added_tokens.json and
-        config.json beside it say the roles of special tokens.
+        config.json beside it say the roles of special tokens. Where they say that the tokens are
+        code points, there is no other file.
 
         Raises:
             FileNotFoundError: none of these is there.
             ValueError: a file is damaged, or does not say what must be known.
         """
-        return cls(*read(Path(folder)))
+        frame = code_points_frame(Path(folder))
+        return cls(*read(Path(folder))) if frame is None else CodePointTokenizer(frame)
 
     def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
@@ -221,16 +227,116 @@ class Tokenizer:
         return begins
 
 
+class CodePointTokenizer(Tokenizer):
+    """Text <-> Unicode code points: a tokenizer without a vocabulary (CANINE).
+
+    Deviates: a character of a text whose code point is a special token's (U+0000, and U+E000 to
+    U+E003 of the private use area) is read as U+FFFD, so that no text writes a special token; the
+    released code would take it as one.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        """Make the tokenizer of a frame, whose tokens have fixed ids.
+
+        Raises:
+            ValueError: one of them has none.
+        """
+        self.frame, self.special = frame, code_points.special(frame)
+        self.size = self.special.size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CodePointTokenizer, (self.frame,)
+
+    def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
+        """Do as `encode` for many texts."""
+        return [self._read(text, special) for text in texts]
+
+    def ids_batch(
+        self, texts: Sequence[str], *, special: bool = False
+    ) -> list[Int[np.ndarray, "_"]]:
+        """Return the ids of `encode_batch` alone, which takes less time than the marks."""
+        return [self._coded(text, special)[0] for text in texts]
+
+    def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
+        """Turn ids into text. An id that is no character is nothing.
+
+        Raises:
+            ValueError: an id is negative.
+        """
+        return code_points.decode(_checked(ids), skip_special=skip_special)
+
+    def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """Write each id for a person's eyes; one that is no character as <1114112>."""
+        return [code_points.decode([i], skip_special=False) or f"<{i}>" for i in _checked(ids)]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Find where in `text` each token of `encode(text)` stands: a character each."""
+        pipeline.check_unicode(text)
+        return [(i, i + 1) for i in range(len(text))]
+
+    def save(self, folder: Path, *, length: int | None = None) -> None:
+        """Write tokenizer_config.json, as transformers.CanineTokenizer reads it.
+
+        Args:
+            folder: made if it is not there.
+            length: the longest row that the model reads, for `model_max_length`.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        frame = self.frame
+        roles = {
+            "pad": frame.pad, "bos": frame.start, "eos": frame.end,
+            "cls": frame.before[0] if frame.before else None, "sep": frame.end, "mask": frame.mask,
+        }  # fmt: skip
+        said = {
+            f"{k}_token": chr(code_points.SPECIAL[v]) for k, v in roles.items() if v is not None
+        }
+        config = {
+            "tokenizer_class": "CanineTokenizer",
+            **said,
+            **({} if length is None else {"model_max_length": length}),
+            "unmask": {"frame": to_dict(frame)},
+        }
+        write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+    def _coded(
+        self, text: str, special: bool
+    ) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "t"], Int[np.ndarray, "t"]]:
+        """Return the ids, and where in the text each token starts and ends."""
+        pipeline.check_unicode(text)
+        ids, starts = code_points.encode(text), np.arange(len(text))
+        ends = starts + 1
+        if not special:
+            return ids, starts, ends
+        kept = np.ones(len(text), bool)
+        for found in _SPECIAL_NAME.finditer(text):
+            first, last = found.span()
+            ids[first], ends[first] = code_points.SPECIAL[found[0]], last
+            kept[first + 1 : last] = False
+        return ids[kept], starts[kept], ends[kept]
+
+    def _read(self, text: str, special: bool) -> Tokens:
+        ids, starts, ends = self._coded(text, special)
+        if not len(ids):
+            return Tokens(ids, np.zeros(0, np.uint8))
+        begins = code_points.begin_words(text)[starts].astype(np.uint8)
+        return Tokens(ids, _marks(text, begins * WORD, ends))
+
+
+_SPECIAL_NAME = re.compile("|".join(map(re.escape, code_points.SPECIAL)))
+
+
 def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """Learn a tokenizer from texts, read once; the same texts give the same one.
 
     Where the texts are too few for the size asked, the vocabulary is smaller (`Tokenizer.size`),
-    and a warning is logged.
+    and a warning is logged. Of code points nothing is learned, and no text is read.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
             is no text.
     """
+    if isinstance(spec.vocabulary, CodePoints):
+        return CodePointTokenizer(spec.frame)
     return Tokenizer(learning.backend(spec, texts), spec.frame)
 
 

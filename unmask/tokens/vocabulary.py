@@ -65,6 +65,11 @@ T5 = Frame(
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
 
+CANINE = Frame(
+    pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",
+    before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class WordPiece:
@@ -113,7 +118,12 @@ class Characters:
     size: int = 1_000
 
 
-Vocabulary = WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters
+@dataclass(frozen=True)
+class CodePoints:
+    """One token a character, its id the Unicode code point; nothing is learned (CANINE)."""
+
+
+Vocabulary = WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters | CodePoints
 
 
 def names(frame: Frame) -> tuple[str, ...]:

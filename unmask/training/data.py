@@ -17,7 +17,7 @@ from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
 from unmask.text.mix import smoothed, source_names
 from unmask.tokens.shards import Shards
-from unmask.tokens.vocabulary import Bytes, TokenizerSpec
+from unmask.tokens.vocabulary import Bytes, CodePoints, TokenizerSpec
 from unmask.training.recipe import Recipe
 
 DEV_TOKENS = 65_536
@@ -27,7 +27,7 @@ DEV_TOKENS = 65_536
 def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
     """Return the card's kind of tokenizer, of the size that the recipe says."""
     spec = card.tokenizer
-    if recipe.vocab_size is None or isinstance(spec.vocabulary, Bytes):
+    if recipe.vocab_size is None or isinstance(spec.vocabulary, Bytes | CodePoints):
         return spec
     return replace(spec, vocabulary=replace(spec.vocabulary, size=recipe.vocab_size))
 

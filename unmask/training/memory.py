@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 
 SHARE = 0.5
@@ -42,6 +43,13 @@ def activation_bytes(architecture: AnyArchitecture, length: int, dtype: torch.dt
 
 
 def _stack(a: Architecture, length: int) -> int:
+    if isinstance(a, CanineArchitecture):
+        around = _blocks(a, length) // a.n_layers * 2
+        return around + _blocks(a, length // a.rate) // a.rate
+    return _blocks(a, length)
+
+
+def _blocks(a: Architecture, length: int) -> int:
     own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated else 1)
     scores = 5 * a.n_heads * length // 2
     return a.n_layers * (own + scores) * (2 if a.cross else 1)

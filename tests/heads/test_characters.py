@@ -1,0 +1,151 @@
+"""Characters in turn: each is told those before it, and is asked for its bucket."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import IGNORE, Batch, Example
+from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad
+from unmask.model.positions import Learned
+from unmask.published.bert import BASE as BERT_BASE
+from unmask.published.canine import BASE
+from unmask.tokens import code_points
+from unmask.tokens.vocabulary import CANINE
+
+SMALL = replace(
+    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_buckets=64, block=8, position=Learned(64)
+)
+MASK = 0xE003
+
+
+def model(**changes) -> tuple[Model, CharactersInTurnHead]:
+    built = Model(SMALL, {"characters": CharactersInTurn(**changes)}).eval()
+    torch.manual_seed(0)
+    for p in built.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    head = built.heads["characters"]
+    assert isinstance(head, CharactersInTurnHead)
+    return built, head
+
+
+def texts() -> Batch:
+    def one(text: str, asked: list[int], turns: list[int]) -> Example:
+        ids = np.array([ord(c) for c in text])
+        targets, turn = np.full(len(ids), IGNORE), np.zeros(len(ids), np.int64)
+        targets[asked], turn[asked] = ids[asked], turns
+        return Example(inputs=np.where(targets != IGNORE, MASK, ids), targets=targets, turn=turn)
+
+    examples = [one("The old king.", [4, 5, 6, 12], [2, 0, 3, 1]), one("A 👑.", [2], [0])]
+    return pad([*examples, one("None", [], [])], code_points.special(CANINE))
+
+
+def by_formula(head: CharactersInTurnHead, y: torch.Tensor, ids: list[int], turns: list[int]):
+    """Scores of one text's places in float64, each from sums over the earlier turns one by one."""
+    weights = {n: p.double() for n, p in head.named_parameters()}
+
+    def linear(name: str, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(name: str, x):
+        x = (x - x.mean()) / (x.var(unbiased=False) + 1e-12).sqrt()
+        return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def joined(place, character: int):
+        vector = head._table[0](torch.tensor(character)).double()
+        both = torch.cat((vector, place))
+        return norm("join_norm", torch.nn.functional.gelu(linear("join", both)))
+
+    said = []
+    for place, turn in zip(y.double(), turns, strict=True):
+        asking = joined(place, MASK)
+        before = [joined(p, i) for p, i, t in zip(y.double(), ids, turns, strict=True) if t < turn]
+        context = torch.stack([*before, asking])
+        heads = []
+        for h in range(2):
+            part = slice(8 * h, 8 * h + 8)
+            q = linear("attention.q", asking)[part]
+            k, v = (linear(f"attention.{name}", context)[:, part] for name in "kv")
+            heads.append((k @ q / 8**0.5).softmax(0) @ v)
+        x = norm("attention_norm.after", asking + linear("attention.o", torch.cat(heads)))
+        inner = linear("feed_forward.down", torch.nn.functional.gelu(linear("feed_forward.up", x)))
+        said.append(linear("out", norm("feed_forward_norm.after", x + inner)))
+    return torch.stack(said)
+
+
+@torch.no_grad()
+def test_scores_and_loss_are_those_of_the_formula() -> None:
+    whole, head = model()
+    batch = texts()
+    prediction = whole(batch, scores=True)
+    hidden = whole.hidden(batch)
+    first = by_formula(head, hidden[0, [4, 5, 6, 12]], [ord(c) for c in "old."], [2, 0, 3, 1])
+    second = by_formula(head, hidden[1, [2]], [0x1F451], [0])
+    expected = torch.cat((first, second))
+    said = prediction.scores["characters"].double()
+    assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
+    buckets = torch.tensor([ord(c) % 64 for c in "old."] + [0x1F451 % 64])
+    loss = torch.nn.functional.cross_entropy(expected, buckets)
+    assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
+    assert whole.count(batch) == {"characters": 5}
+    assert prediction.terms["characters"].count == 5
+
+
+def test_a_place_is_told_earlier_characters_and_neither_its_own_nor_later_ones() -> None:
+    _, head = model()
+    n, turn = 5, torch.tensor([3, 0, 4, 1, 2])
+    y, characters = torch.randn(n, 16), torch.arange(n) + 97
+    said = head.told(y, characters, turn, torch.zeros(n, dtype=torch.long), 1)
+    for changed in range(n):
+        other = characters.clone()
+        other[changed] += 20
+        again = head.told(y, other, turn, torch.zeros(n, dtype=torch.long), 1)
+        moved = (said - again).abs().sum(-1) > 1e-6
+        assert torch.equal(moved, turn > turn[changed])
+
+
+@torch.no_grad()
+def test_a_text_is_told_nothing_of_another() -> None:
+    whole, _ = model()
+    batch = texts()
+    said = whole(batch, scores=True).scores["characters"]
+    targets = batch.targets.clone()
+    targets[1, 2] = ord("x")
+    again = whole(replace(batch, targets=targets), scores=True).scores["characters"]
+    assert torch.equal(said, again)
+
+
+def test_nothing_asked_is_no_loss() -> None:
+    whole, _ = model()
+    batch = texts()
+    nothing = replace(
+        batch, targets=torch.full_like(batch.inputs, IGNORE), asked=torch.zeros(0, dtype=torch.long)
+    )
+    prediction = whole(nothing)
+    assert prediction.terms["characters"].count == 0
+    assert prediction.loss.item() == 0
+    prediction.loss.backward()
+    assert whole(replace(batch, targets=None, asked=None)).terms == {}
+
+
+def test_gradients_reach_the_whole_network_and_the_vectors_of_told_characters() -> None:
+    whole, _ = model()
+    whole(texts()).loss.backward()
+    assert [n for n, p in whole.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_buckets_can_be_fewer() -> None:
+    whole, head = model(buckets=7)
+    assert head.out.out_features == 7
+    assert whole(texts(), scores=True).scores["characters"].shape == (5, 7)
+
+
+def test_it_needs_turns_and_a_network_that_hashes() -> None:
+    whole, _ = model()
+    with pytest.raises(ValueError, match="let its objective hide `InTurn`"):
+        whole(replace(texts(), turn=None))
+    with pytest.raises(ValueError, match="hashes characters"):
+        Model(BERT_BASE, {"characters": CharactersInTurn()})
