@@ -20,6 +20,7 @@ from unmask.heads.prediction import Prediction
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.attention import copy_to_wide
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 HeadSpec = Language | Labels | TokenLabels | RecurrentTags | Spans | Neighbors
@@ -124,6 +125,7 @@ class Model(nn.Module):
                 self.stack.initialize(name, module, self.stack)
                 if isinstance(module, Drawn):
                     module.draw()
+        copy_to_wide(self, known)
         return self
 
     def hidden(self, batch: Batch) -> Float[Tensor, "b t _"]:

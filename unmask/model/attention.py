@@ -1,5 +1,6 @@
 """`attend`, the one place that calls a kernel, and the Attention sublayer."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,16 +288,16 @@ class WideAttention(nn.Module):
 
 
 @torch.no_grad()
-def copy_to_wide(model: nn.Module) -> None:
-    """Let the projections of wide tokens begin as copies of the others.
+def copy_to_wide(model: nn.Module, known: Collection[str] = ()) -> None:
+    """Let the projections of wide tokens begin as copies of the others, but for those known.
 
     Beltagy et al. 2020, section 3.1, "Linear Projections for Global Attention".
     """
-    for module in model.modules():
-        if isinstance(module, Attention) and module.wide is not None:
-            for own, copy in (
-                (module.q, module.wide.q),
-                (module.k, module.wide.k),
-                (module.v, module.wide.v),
-            ):
-                copy.load_state_dict(own.state_dict())
+    for name, module in model.named_modules():
+        if not isinstance(module, WideAttention):
+            continue
+        around = model.get_submodule(name.rpartition(".")[0])
+        for part in ("q", "k", "v"):
+            if f"{name}.{part}.weight" not in known:
+                own = around.get_submodule(part).state_dict()
+                module.get_submodule(part).load_state_dict(own)

@@ -4,12 +4,12 @@ import difflib
 from collections.abc import Mapping
 
 from unmask.box import BOX
-from unmask.published import albert, bert, distilbert, gpt, modernbert, roberta, t5
+from unmask.published import albert, bert, distilbert, gpt, longformer, modernbert, roberta, t5
 from unmask.published.card import Published
 
 MODELS: Mapping[str, Published] = {
     card.name: card
-    for family in (bert, roberta, albert, distilbert, modernbert, gpt, t5)
+    for family in (bert, roberta, albert, distilbert, modernbert, longformer, gpt, t5)
     for card in family.CARDS
 }
 ALIASES = {

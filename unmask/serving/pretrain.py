@@ -28,6 +28,7 @@ from unmask.heads.labels import Labels
 from unmask.heads.model import Model
 from unmask.heads.neighbors import Neighbors
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.attention import copy_to_wide
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published, fitted
@@ -466,7 +467,7 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     """
     if recipe.begin is None:
         return None
-    opened = open_folder(locate(recipe.begin), card.heads, recipe.seed)
+    opened = _grown(open_folder(locate(recipe.begin), card.heads, recipe.seed), card)
     if opened.card.family != card.family:
         raise ValueError(
             f"{recipe.begin}: is a {opened.card.family} model, the recipe's is {card.family}"
@@ -487,6 +488,16 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         )
     model.load_state_dict(weights, assign=True)
     return replace(opened, card=own, model=model.requires_grad_(True))
+
+
+def _grown(opened: Opened, card: Published) -> Opened:
+    """Turn a model of a family that the card grows from into one of its own."""
+    grow, wanted = card.grows.get(opened.card.family), card.architecture
+    if grow is None or not isinstance(wanted, Architecture):
+        return opened
+    model = grow(opened.model, wanted)
+    own = replace(card, architecture=model.architecture, heads=model.specs)
+    return replace(opened, card=own, model=model)
 
 
 def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
@@ -671,6 +682,8 @@ def _steps(job: _Job) -> bool:
 def _after(job: _Job) -> None:
     """Write the trained model, and say at the very end that the run is finished."""
     out, progress = job.plan.out, job.run.progress
+    if job.run.recipe.begin is None:  # no objective has wide tokens, so nothing was learned of them
+        copy_to_wide(job.opened.model)
     if job.dev:
         save_samples(out, samples(job.opened, job.data, read_record(out).samples))
     beside = out / ".final.part"
