@@ -1,6 +1,6 @@
 """Attention within a window: a mask of all pairs against blocks that see their neighbors.
 
-    python benchmarks/window.py [--rounds 5] [--lengths 256,512,1024] [--sizes modernbert-base] [--threads 1]
+    python benchmarks/window.py [--rounds 5] [--lengths 256,512] [--sizes modernbert-base]
 
 Both are `unmask.model.attention.attend` on the same random numbers, in float32 and without dropout:
 once with a mask of all pairs, once with a band. Who sees whom is worked out in each call, as it is
@@ -23,8 +23,8 @@ from unmask.batch import Visibility
 from unmask.model.attention import Sight, attend
 from unmask.model.band import Band
 
-LENGTHS = (256, 512, 768, 1024, 1536, 2048, 4096, 8192)
-ENOUGH = 60.0
+LENGTHS = (256, 384, 448, 512, 1024, 1280, 2048, 4096, 8192)
+ENOUGH = 30.0
 """Seconds after which a length has no more rounds, but for the first."""
 
 
@@ -37,7 +37,11 @@ class Size:
     window: int
 
 
-SIZES = {"modernbert-base": Size(12, 64, 64), "longformer-base": Size(12, 64, 256)}
+SIZES = {
+    "modernbert-base": Size(12, 64, 64),
+    "longformer-base": Size(12, 64, 256),
+    "longformer-mini": Size(4, 64, 16),
+}
 
 
 def dense(size: Size, t: int) -> Sight:

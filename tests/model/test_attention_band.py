@@ -69,7 +69,7 @@ def in_blocks(
 ) -> Sight:
     """Return a sight that is a band, however short the text is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "BANDED_FROM", 0)
+        patch.setattr(attention, "BANDED_FROM", -1000)
         sight = Sight.of(v, t, t, window=window, wide=wide)
     assert sight.band is not None
     return sight
@@ -182,7 +182,7 @@ def test_dropout_drops_shares_within_the_window() -> None:
 
 def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
     window = 4
-    n = attention.BANDED_FROM * window
+    n = attention.BANDED_FROM + 3 * window
     assert Sight.of(Visibility(), n - 1, n - 1, window=window).band is None
     assert Sight.of(Visibility(), n, n, window=window).band is not None
     assert Sight.of(Visibility(), 1, n, window=window).band is None, "a cache holds the others"

@@ -5,7 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference import SHAPES, V, albert, bert, distilbert, gpt2, modernbert, roberta, saved
+from reference import (
+    SHAPES,
+    V,
+    albert,
+    bert,
+    distilbert,
+    gpt2,
+    longformer,
+    modernbert,
+    roberta,
+    saved,
+)
 
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder
@@ -98,6 +109,7 @@ LABELLED = {
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
+    "Longformer": lambda: longformer("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
         "ForSequenceClassification", num_labels=3, classifier_pooling="mean"
     ),
@@ -118,6 +130,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
         visibility=Visibility(document=document, causal=kind.startswith("GPT2")),
         last=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
+        wide=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     close(ours(batch, scores=True).scores["label"], out.logits)

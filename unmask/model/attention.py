@@ -20,9 +20,9 @@ PLAIN_UP_TO = 512
 this many keys."""
 
 
-BANDED_FROM = 8
-"""Texts of so many windows are cut into blocks that see their neighbors only; below, a mask of all
-pairs is as fast."""
+BANDED_FROM = 256
+"""Texts longer than three windows by so many columns are cut into blocks, which see three windows;
+below, a mask of all pairs is as fast (benchmarks/reports/2026-11-22-window.md)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Sight:
             if queries != text:
                 raise ValueError(f"wide tokens need all {text} columns at once, got {queries}")
             asked = Wide(wide, Sight(_after(seen(visibility, wide, text), prefix)))
-        if window is not None and queries == keys and keys >= BANDED_FROM * window:
+        if window is not None and queries == keys and keys >= 3 * window + BANDED_FROM:
             return cls(band=Band(visibility, window, wide), wide=asked)
         loose = None if wide is None else marked(wide, text)
         mask = visibility.among(queries, text, window=window, wide=loose)
@@ -200,6 +200,11 @@ def _after(mask: Tensor | None, prefix: int) -> Tensor | None:
     return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
 
 
+def in_heads(x: Float[Tensor, "b t he"], width: int) -> Float[Tensor, "b h t e"]:
+    """Cut vectors into heads of some width."""
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
 class Attention(nn.Module):
     """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x."""
 
@@ -218,7 +223,7 @@ class Attention(nn.Module):
 
     def heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
         """Cut vectors into heads."""
-        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        return in_heads(x, self.d_head)
 
     def forward(
         self,
@@ -241,7 +246,8 @@ class Attention(nn.Module):
         q, k, bias = self.place(q, k, geometry)
         y = attend(q, k, v, sight, bias=bias, scale=self.scale, dropout=self.dropout)
         if self.wide is not None and sight.wide is not None and context is not None:
-            y = self.wide(self, x, context, sight.wide, (k, v), y)
+            n = k.shape[2] - context.shape[1]
+            y = self.wide(y, x, context, sight.wide, k[:, :, :n], v[:, :, :n])
         return self.o(y.transpose(1, 2).flatten(2))
 
 
@@ -249,42 +255,39 @@ class WideAttention(nn.Module):
     """Lets wide tokens ask all of their text, by projections of their own.
 
     Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "Global Attention" and "Linear Projections
-    for Global Attention". Of the places of tokens it knows what was added to their vectors only.
+    for Global Attention". Where tokens stand they know from their vectors alone.
     """
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
         width = a.n_heads * a.d_head
+        self.d_head = a.d_head
+        self.scale = a.d_head**-0.5 if a.scale is None else a.scale
         self.q = nn.Linear(a.d_model, width, bias=a.bias)
         self.k = nn.Linear(a.d_model, width, bias=a.bias)
         self.v = nn.Linear(a.d_model, width, bias=a.bias)
+        self.dropout = Dropout(a.attention_dropout)
 
     def forward(
         self,
-        local: Attention,
+        y: Float[Tensor, "b h t e"],
         x: Float[Tensor, "b t d"],
         context: Float[Tensor, "b s d"],
         wide: Wide,
-        around: tuple[Float[Tensor, "b h p+s e"], Float[Tensor, "b h p+s e"]],
-        y: Float[Tensor, "b h t e"],
+        k_before: Float[Tensor, "b h p e"],
+        v_before: Float[Tensor, "b h p e"],
     ) -> Float[Tensor, "b h t e"]:
-        """Put what wide queries find in the place of what they found in their window.
+        """Put what the wide of the queries x find into y, in the place of what was near them.
 
-        `around` has the keys and values of the window: learned ones before the text are read, too.
+        They read the learned keys and values before the text, too, if there are any.
         """
-        asking = taken(x[:, None], wide.columns)[:, 0]  # [b g d]
-        q, k, v = (
-            local.heads(f(z)) for f, z in ((self.q, asking), (self.k, context), (self.v, context))
-        )
-        before = around[0].shape[2] - k.shape[2]
-        if before:
-            k, v = (
-                torch.cat((z[:, :, :before], own), 2) for z, own in zip(around, (k, v), strict=True)
-            )
-        found = attend(q, k, v, wide.sight, scale=local.scale, dropout=local.dropout)
-        spare = y.shape[2]  # a column for -1
-        index = (wide.columns % (spare + 1))[:, None, :, None].expand_as(found)
-        return F.pad(y, (0, 0, 0, 1)).scatter(2, index, found)[:, :, :spare]
+        q = in_heads(self.q(taken(x[:, None], wide.columns)[:, 0]), self.d_head)  # [b h g e]
+        k = torch.cat((k_before, in_heads(self.k(context), self.d_head)), 2)
+        v = torch.cat((v_before, in_heads(self.v(context), self.d_head)), 2)
+        found = attend(q, k, v, wide.sight, scale=self.scale, dropout=self.dropout)
+        t = y.shape[2]
+        index = (wide.columns % (t + 1))[:, None, :, None]  # -1 is a column that is cut off again
+        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(found), found)[:, :, :t]
 
 
 @torch.no_grad()

@@ -69,8 +69,8 @@ class Band:
     def keys(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
         """Lay out what the queries of each block may see."""
         w = self.window
-        near = F.pad(x, (0, 0, w, w + -x.shape[2] % w)).unfold(2, 3 * w, w)  # [b h n e 3*w]
-        near = near.mT.transpose(1, 2)
+        cut = F.pad(x, (0, 0, w, w + -x.shape[2] % w)).unflatten(2, (-1, w)).transpose(1, 2)
+        near = torch.cat((cut[:, :-2], cut[:, 1:-1], cut[:, 2:]), 3)  # [b n h 3*w e]
         if self.wide is not None:
             wide = taken(x, self.wide)[:, None].expand(-1, near.shape[1], -1, -1, -1)
             near = torch.cat((near, wide), 3)

@@ -104,7 +104,7 @@ def from_roberta(short: Model, a: Architecture) -> Model:
     long.backbone.position.table.weight.copy_(
         torch.cat((table[:offset], table[offset:][again.to(table.device)]))
     )
-    return long
+    return long.train(short.training)
 
 
 LONGFORMER_BASE = replace(
