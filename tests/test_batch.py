@@ -40,6 +40,21 @@ def test_no_mask_is_made_where_none_is_needed() -> None:
     assert Visibility(causal=True).among(3, 3, strict=True) is not None
 
 
+@given(ranks, st.data())
+def test_a_window_binds_all_but_wide_tokens(rank: list[int], data) -> None:
+    n = len(rank)
+    window, queries = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    wide = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    visible = Visibility(rank=torch.tensor([rank])).among(
+        queries, n, window=window, wide=torch.tensor([wide])
+    )
+    assert visible is not None
+    assert visible[0, 0].tolist() == [
+        [(abs(i - j) <= window or wide[i] or wide[j]) and rank[j] <= rank[i] for j in range(n)]
+        for i in range(n - queries, n)
+    ]
+
+
 def test_what_does_not_fit_together_is_refused() -> None:
     ids = torch.zeros(2, 3, dtype=torch.long)
     with pytest.raises(ValueError, match=r"targets has shape \[2, 4\], inputs \[2, 3\]"):

@@ -70,6 +70,9 @@ class Example:
     (CANINE-C). Elsewhere it says nothing. None: all are asked at once."""
     among: Int[np.ndarray, "k"] | None = None
     """The tokens of which each target is one, and which alone are scored; None: all."""
+    wide: Int[np.ndarray, "g"] | None = None
+    """The places of tokens that see all of their text and are seen by all of it, whatever a layer's
+    window, each once; models without `global_attention` do not read it. None: there are none."""
     blind: bool = False
     """Asked of a stream that may not see its own token (XLNet)."""
 
@@ -91,14 +94,20 @@ class Visibility:
     """The rank is the place itself, known without reading a tensor, so kernels need no mask."""
 
     def among(
-        self, queries: int, keys: int, *, strict: bool = False, window: int | None = None
+        self,
+        queries: int,
+        keys: int,
+        *,
+        strict: bool = False,
+        window: int | None = None,
+        wide: "Bool[torch.Tensor, 'b keys'] | None" = None,
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
         """Say which of `keys` tokens the last `queries` of them see.
 
         None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
         tells the kernel), unless `strict`, a window or a document needs it. With `strict`, rank[j]
         < rank[i]: the stream that may not see its own token. With `window`, only tokens at most so
-        many columns away: a matter of the layer, and not transitive.
+        many columns away: a matter of the layer, and not transitive. It does not bind `wide` ones.
         """
         import torch
 
@@ -113,6 +122,8 @@ class Visibility:
         q, k = place[keys - queries :, None], place[None, :]
         if window is not None:
             near = ((q - k).abs() <= window)[None]
+            if wide is not None:
+                near = near | wide[:, None, :] | wide[:, keys - queries :, None]
             visible = near if visible is None else visible & near
         if self.causal and (visible is not None or strict):
             order = (k < q if strict else k <= q)[None]
@@ -157,6 +168,9 @@ class Batch:
     """Which rows are asked together, numbered from 0; None: each alone."""
     among: "Int[torch.Tensor, 'k'] | None" = None
     """The tokens of which each target is one, and which alone are scored; None: all."""
+    wide: "Int[torch.Tensor, 'b g'] | None" = None
+    """The columns of tokens that see all of their text and are seen by all of it, whatever a
+    layer's window (see `Example.wide`); -1 where a row has fewer than another."""
     blind: bool = False
     original: "Int[torch.Tensor, 'b t'] | None" = None
     """The tokens of the text, where inputs may be a generator's guesses; None: nothing is

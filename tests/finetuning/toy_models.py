@@ -18,7 +18,12 @@ _TEXT = """the a cat dog house tree runs walks red blue green sun moon stone riv
 one two three four five six seven eight 0 1 2 3 4 5 6 7 8 9 . , ? !"""
 WORDS = _TEXT.split()
 FAMILIES = ("bert", "gpt2", "t5")
-CARDS = {"bert": "bert-tiny", "gpt2": "gpt2-mini", "t5": "t5-mini"}
+CARDS = {
+    "bert": "bert-tiny",
+    "gpt2": "gpt2-mini",
+    "t5": "t5-mini",
+    "longformer": "longformer-mini",
+}
 
 
 def texts(n: int, seed: int = 0, least: int = 1, most: int = 9) -> list[tuple[str, str]]:
@@ -38,7 +43,7 @@ def tokenizer(family: str) -> Tokenizer:
     """Learn a small vocabulary of the family's kind."""
     spec = MODELS[CARDS[family]].tokenizer
     # As many ids as the texts can fill, so that learning does not warn.
-    size = {"bert": 90, "gpt2": 300, "t5": 45}[family]
+    size = {"bert": 90, "gpt2": 300, "t5": 45, "longformer": 300}[family]
     spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.frame)
     plain = [f"{text} {label}" for text, label in texts(300, 99)]
     return learn(

@@ -324,3 +324,14 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
             numbers = range(int(document[row].max()) + 1)
             found += [batch.inputs[row][document[row] == n].tolist() for n in numbers]
         assert sorted(found) == sorted(e.inputs.tolist() for e in examples)
+
+
+# ---- wide tokens
+
+
+def test_wide_tokens_are_named_by_their_columns():
+    some = [plain(3, wide=np.array([0, 2])), plain(5), plain(4, wide=np.array([1]))]
+    assert pad(some, BERT).wide.tolist() == [[0, 2], [-1, -1], [1, -1]]
+    assert pack(some, BERT, 8).wide.tolist() == [[0, 2], [1, -1]]
+    assert pad([plain(3), plain(5)], BERT).wide is None
+    assert pad([plain(3, wide=np.array([], np.int64))], BERT).wide is None

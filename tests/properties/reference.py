@@ -87,6 +87,11 @@ def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
     return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
 
 
+def longformer(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    small = {"type_vocab_size": 1, "attention_window": [4, 8, 4], "sep_token_id": V - 1}
+    return _like_bert("longformer", "Longformer", kind, small | changes)
+
+
 def distilbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     import transformers as hf
 
@@ -185,6 +190,11 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "modernbert": modernbert,
     "modernbert, five layers, other windows": lambda: modernbert(
         num_hidden_layers=5, local_attention=4, layer_types=_ALTERNATING
+    ),
+    "longformer": longformer,
+    "longformer, one window wider than the text": lambda: longformer(attention_window=40),
+    "longformer, other windows, two segments": lambda: longformer(
+        attention_window=[12, 6], type_vocab_size=2, num_hidden_layers=2
     ),
     "gpt2": gpt2,
     "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),

@@ -18,6 +18,7 @@ from reference import (
     electra,
     flaubert,
     gpt2,
+    longformer,
     modernbert,
     roberta,
     saved,
@@ -126,6 +127,7 @@ LABELLED = {
         "ForSequenceClassification", num_labels=3, pre_norm=True
     ),
     "ModernBert": lambda: modernbert("ForSequenceClassification", num_labels=3),
+    "Longformer": lambda: longformer("ForSequenceClassification", num_labels=3),
     "ModernBert, mean": lambda: modernbert(
         "ForSequenceClassification", num_labels=3, classifier_pooling="mean"
     ),
@@ -146,6 +148,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
         visibility=Visibility(document=document, causal=kind.startswith("GPT2")),
         last=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
+        wide=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     close(ours(batch, scores=True).scores["label"], out.logits)

@@ -23,6 +23,8 @@ from unmask.training.recipe import Recipe
 SMALL = {
     "bert-tiny": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
     "gpt2-mini": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
+    "roberta-mini": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
+    "longformer-mini": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
     "t5-mini": [
         "architecture={encoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_width=16},"
         "decoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_width=16}}"
@@ -219,6 +221,36 @@ def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None
     a, b = first.model.weights(), second.model.weights()
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a)
     assert second.model.stack.d_model == 32
+
+
+def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:
+    first = run("roberta-mini", text, tmp_path / "first", steps=2)
+    second = pretrain(
+        "longformer-mini", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        quiet=True, changes=[*COMMON, "rate=1e-9", "architecture.window=[8]"], threads=1,
+    )  # fmt: skip
+    a, b = first.model.weights(), second.model.weights()
+    table = "backbone.position.table.weight"
+    assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a if n != table)
+    assert b[table].shape == (1024 + 2, 32)
+    assert np.allclose(a[table][2:], b[table][2 + 512 :], atol=1e-5)
+    again = load(tmp_path / "second")
+    assert again.model.stack.window == (8,)
+    assert again.model.stack.d_model == 32
+    with pytest.raises(ValueError, match="is a longformer model, the recipe's is roberta"):
+        pretrain(
+            "roberta-mini", data=text, out=tmp_path / "third", begin=tmp_path / "second", steps=1,
+            quiet=True, changes=COMMON,
+        )  # fmt: skip
+
+
+def test_what_no_text_taught_is_copied_when_a_longformer_is_written(
+    text: Path, tmp_path: Path
+) -> None:
+    weights = run("longformer-mini", text, tmp_path / "run", steps=2).model.weights()
+    for part in ("q.weight", "k.weight", "v.weight", "v.bias"):
+        learned = weights[f"backbone.layers.1.attention.{part}"]
+        assert np.array_equal(learned, weights[f"backbone.layers.1.attention.wide.{part}"])
 
 
 def test_the_dropout_of_a_recipe_holds_for_given_weights_too(text: Path, tmp_path: Path) -> None:

@@ -228,6 +228,7 @@ class PromptModule(nn.Module):
             visibility=_wider(batch.visibility, n),
             place=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
+            wide=None if batch.wide is None else _first_too(batch.wide, batch.wide + n, n),
             all_layers=batch.all_layers,
         )
 
@@ -314,8 +315,25 @@ class _Apart:
             visibility=replace(batch.visibility, document=document),
             place=_put(place, self.second, before.expand(rows, -1)),
             segments=None if batch.segments is None else _put(empty, self.text, batch.segments),
+            wide=None if batch.wide is None else self._wide(batch.wide),
             all_layers=batch.all_layers,
         )
+
+    def _wide(self, columns: Int[Tensor, "b g"]) -> Int[Tensor, "b _"]:
+        """Return where wide tokens stand now; those of both prompts are wide, too."""
+        moved = self.text.gather(1, columns.clamp(min=0))
+        return torch.cat((_first_too(columns, moved, self.length), self.second), 1)
+
+
+def _first_too(
+    columns: Int[Tensor, "b g"], moved: Int[Tensor, "b g"], n: int
+) -> Int[Tensor, "b _"]:
+    """Let the first `n` columns be wide, and those that tokens have moved to; -1 stays -1.
+
+    Of a prompt's tokens the first is what a head may read, and all stand for the task.
+    """
+    before = torch.arange(n, device=columns.device).expand(len(columns), -1)
+    return torch.cat((before, moved.masked_fill(columns < 0, -1)), 1)
 
 
 def _put(

@@ -163,9 +163,14 @@ class Around:
     length: int
     apart: bool = False
     """Two texts are read each by itself."""
+    wide: bool = False
+    """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
+    2020, section 3.1: a text is classified by it)."""
 
     @staticmethod
-    def of(special: Special, a: Architecture, length: int, *, apart: bool = False) -> "Around":
+    def of(
+        special: Special, a: Architecture, length: int, *, apart: bool = False, wide: bool = False
+    ) -> "Around":
         """Put around texts what the family's tokenizer does: other libraries then ask the same.
 
         A decoder without a token between two texts (GPT-2) has its end-of-text token there, as the
@@ -185,7 +190,7 @@ class Around:
             raise ValueError(f"length must be at least {least}, got {length}")
         return Around(
             special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal, length=length, apart=apart,
+            causal=a.causal, length=length, apart=apart, wide=wide and a.global_attention,
         )  # fmt: skip
 
     def frame(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
@@ -208,6 +213,7 @@ class Around:
             rank=np.arange(len(ids)) if self.causal else None,
             segments=None if self.apart else which,
             part=which if self.apart else None,
+            wide=np.array([0, len(first)] if second and self.apart else [0]) if self.wide else None,
         )
         return example, kept != [len(t) for t in texts]
 

@@ -67,7 +67,8 @@ class ByChoice:
     """Each option read after the text and scored by a head; a softmax over the options of an item.
 
     Radford et al. 2018, section 3.3 (text, question, delimiter, option); Devlin et al. 2019,
-    section 4.4. Options of an item are learned in one batch.
+    section 4.4. Options of an item are learned in one batch. Where a model has wide tokens, they
+    are the first one and the option's (Beltagy et al. 2020, section 6, of WikiHop).
     """
 
     task: Task
@@ -95,6 +96,9 @@ class ByChoice:
                 label = None if truth is None else RIGHT if k == truth else 0
                 cut = n_text < len(text) or n_option < len(option)
                 example = replace(example, label=label, group=i)
+                if around.wide and example.segments is not None:
+                    second = np.flatnonzero(example.segments)
+                    example = replace(example, wide=np.concatenate(([0], second)))
                 found.append(Question(item=i, example=example, cut=cut))
         return found
 

@@ -43,7 +43,8 @@ class BySpan:
     is too long is read in windows that overlap; one that does not hold the whole answer asks for
     the token that says that there is none: an encoder's first, [CLS] (section 4.3; released code).
     A decoder's first token has read nothing, so an end of text is put after the context to say it.
-    A question has at most half of the tokens; what is more is cut off.
+    A question has at most half of the tokens; what is more is cut off. Where a model has wide
+    tokens, they are all before the context (Beltagy et al. 2020, section 3.1).
     """
 
     task: Task
@@ -109,7 +110,9 @@ class BySpan:
                 else:
                     label[null] = START | END
             part = Part(begin=begin, offsets=offsets[begin : begin + room])
-            yield Question(item=i, example=replace(example, label=label), cut=cut, part=part)
+            wide = np.arange(len(around.before) + len(asked)) if around.wide else None
+            example = replace(example, label=label, wide=wide)
+            yield Question(item=i, example=example, cut=cut, part=part)
 
     def scores(
         self, model: Model, batch: Batch, questions: Sequence[Question]
@@ -211,7 +214,7 @@ def around_context(special: Special, a: Architecture, length: int) -> Around:
     Raises:
         ValueError: the length leaves no room for text.
     """
-    around = Around.of(special, a, length)
+    around = Around.of(special, a, length, wide=True)
     if a.causal:
         end = special.start if special.end is None else special.end
         around = replace(around, after=around.after or (end,))

@@ -25,6 +25,7 @@ from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.decoder import MaskDecoderModule
 from unmask.model.transformer import EncoderDecoder, Transformer
@@ -196,6 +197,7 @@ class Model(nn.Module):
                 self.stack.initialize(name, module, self.stack)
                 if isinstance(module, Drawn):
                     module.draw()
+        copy_to_wide(self, known)
         return self
 
     @property

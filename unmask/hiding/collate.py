@@ -6,6 +6,7 @@ tensor is ever read back to decide who sees whom; torch comes in at the very end
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -39,6 +40,7 @@ class Arrays:
     labels: Int[np.ndarray, "b ..."] | Float[np.ndarray, "b ..."] | None
     group: Int[np.ndarray, "b"] | None
     among: Int[np.ndarray, "k"] | None
+    wide: Int[np.ndarray, "b g"] | None
     blind: bool
 
     def batch(self) -> Batch:
@@ -63,6 +65,7 @@ class Arrays:
             labels=tensor(self.labels),
             group=tensor(self.group),
             among=tensor(self.among),
+            wide=tensor(self.wide),
             blind=self.blind,
         )
 
@@ -219,6 +222,7 @@ def arrange(
         labels=_labels(groups, t),
         group=_groups(examples, packed),
         among=examples[0].among,
+        wide=_wide(groups),
         blind=examples[0].blind,
     )
 
@@ -346,6 +350,19 @@ def _several(labels: Sequence[object]) -> Float[np.ndarray, "b labels"]:
     none = np.full(widths.pop(), IGNORE, np.float32)
     rows = [label if isinstance(label, np.ndarray) else none for label in labels]
     return np.stack(rows).astype(np.float32)
+
+
+def _wide(groups: Sequence[Sequence[Example]]) -> Int[np.ndarray, "b g"] | None:
+    """Find the columns of each row's wide tokens, filled up with -1."""
+    rows: list[list[int]] = []
+    for group in groups:
+        begins = accumulate((len(e.inputs) for e in group), initial=0)
+        places = [() if e.wide is None else e.wide.tolist() for e in group]
+        rows.append([b + i for b, each in zip(begins, places, strict=False) for i in each])
+    most = max(map(len, rows))
+    if not most:
+        return None
+    return np.array([row + [-1] * (most - len(row)) for row in rows], np.int64)
 
 
 def _groups(examples: Sequence[Example], packed: bool) -> Int[np.ndarray, "b"] | None:

@@ -525,6 +525,8 @@ How long they are drawn is not said; in the released code, `NGramMaskGenerator`,
 Deviates: there, one run of n words stands somewhere in each window of 6 n words, from the front of
 the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
 """
+DEBERTA_V3 = Hide(Words(rate=0.15), InPlace(mask=1.0, random=0.0))
+"""He et al. 2021, arXiv:2111.09543, section 3.1; whole words, all of them masked: released code."""
 MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 CANINE_C = Hide(Words(rate=0.15), InTurn(mask=0.9))

@@ -34,6 +34,9 @@ class Architecture:
     window: tuple[int | None, ...] = ()
     """How many columns away a token sees, in the first layer, the second and so on, from the start
     again; None, or nothing: any."""
+    global_attention: bool = False
+    """Tokens that the batch calls wide are bound by no window; they read by projections of their
+    own (Beltagy et al. 2020, section 3.1)."""
     n_segments: int = 0
     position: Position = Learned(512)
     norm: Norm = LayerNorm()

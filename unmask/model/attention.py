@@ -1,5 +1,6 @@
 """`attend`, the one place that calls a kernel, and the Attention sublayer."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Visibility
 from unmask.model.architecture import Architecture
+from unmask.model.band import Band, marked, seen, taken
 from unmask.model.cache import LayerCache
 from unmask.model.parts import Dropout
 
@@ -18,59 +20,29 @@ PLAIN_UP_TO = 512
 this many keys."""
 
 
-BANDED_FROM = 8
-"""Texts of so many windows are cut into blocks that see their neighbors only; below, a mask of all
-pairs is as fast."""
+BANDED_FROM = 256
+"""Texts longer than three windows by so many columns are cut into blocks, which see three windows;
+below, a mask of all pairs is as fast (benchmarks/reports/2026-11-22-window.md)."""
 
 
 @dataclass(frozen=True)
-class Band:
-    """Who sees whom within a window; the pairs of a text are never all written out."""
+class Wide:
+    """Queries that no window binds."""
 
-    visibility: Visibility
-    window: int
+    columns: Int[Tensor, "b g"]
+    """Which they are; -1 where a row has fewer than another."""
+    sight: "Sight"
+    """What they see: all of their text."""
 
-    def row(self, at: Int[Tensor, "b"], keys: int) -> Bool[Tensor, "b 1 1 s"]:
-        """Say what one query of each row sees, the one in column `at`."""
-        v, place, own = self.visibility, torch.arange(keys, device=at.device), at[:, None]
-        visible = (place - own).abs() <= self.window
-        if v.causal:
-            visible &= place <= own
-        if v.rank is not None:
-            visible = visible & (v.rank <= v.rank.gather(1, own))
-        if v.document is not None:
-            visible = visible & (v.document == v.document.gather(1, own))
-        return visible[:, None, None]
-
-    def blocks(self, keys: int, device: torch.device) -> Bool[Tensor, "b 1 n w 3*w"]:
-        """Say what the queries of each block of `window` columns see of it and its neighbors.
-
-        Columns after the last one see everything: nobody listens to them, and a softmax over
-        nothing is not a number.
-        """
-        v, w = self.visibility, self.window
-        n = -(-keys // w)
-        place = torch.arange(-w, (n + 1) * w, device=device)
-        q, k = place[w:-w].view(n, w, 1), place.unfold(0, 3 * w, w)[:, None]
-        visible = (((q - k).abs() <= w) & (k >= 0) & (k < keys))[None]
-        if v.causal:
-            visible = visible & (k <= q)
-        if v.rank is not None:
-            one, near = self._cut(v.rank, n)
-            visible = visible & (near <= one)
-        if v.document is not None:
-            one, near = self._cut(v.document, n)
-            visible = visible & (near == one)
-        return (visible | (q >= keys))[:, None]
-
-    def _cut(
-        self, numbers: Int[Tensor, "b s"], n: int
-    ) -> tuple[Int[Tensor, "b n w 1"], Int[Tensor, "b n 1 3*w"]]:
-        w, lacking = self.window, n * self.window - numbers.shape[1]
-        around = F.pad(numbers, (w, w + lacking), value=-2)
-        return around[:, w:-w].unflatten(1, (n, w))[..., None], around.unfold(1, 3 * w, w)[
-            :, :, None
-        ]
+    def only(self, at: Int[Tensor, "b"]) -> "Wide":
+        """Return which of single queries, one a row, in columns `at`, are wide."""
+        hits = self.columns == at[:, None]
+        which = torch.where(hits.any(1), 0, -1)[:, None]
+        mask = self.sight.mask
+        if mask is not None:
+            rows = torch.arange(len(at), device=at.device)
+            mask = mask.expand(len(at), -1, -1, -1)[rows, :, hits.int().argmax(1)][:, :, None]
+        return Wide(which, Sight(mask))
 
 
 class Sight:
@@ -82,13 +54,17 @@ class Sight:
         *,
         causal: bool = False,
         band: Band | None = None,
+        wide: Wide | None = None,
     ) -> None:
         self.mask = mask
         """True where a key is visible; None: everywhere, or everything before (`causal`)."""
         self.causal = causal and mask is None
         self.band = band
         """In the place of a mask."""
+        self.wide = wide
+        """Queries that ask again, beyond their window; the mask or band has them, too."""
         self._added: Tensor | None = None
+        self._blocks: Sight | None = None
 
     @classmethod
     def of(
@@ -99,24 +75,44 @@ class Sight:
         *,
         window: int | None = None,
         prefix: int = 0,
+        wide: Int[Tensor, "b g"] | None = None,
     ) -> "Sight":
-        """Return what the last `queries` of `keys` columns see; all see the first `prefix`."""
-        if window is not None and queries == keys and not prefix and keys >= BANDED_FROM * window:
-            return cls(band=Band(visibility, window))
-        mask = visibility.among(queries, keys - prefix, window=window)
-        if mask is not None and prefix:
-            mask = F.pad(mask, (prefix, 0), value=True)
-        return cls(mask, causal=visibility.causal)
+        """Return what the last `queries` of `keys` columns see; all see the first `prefix`.
+
+        Raises:
+            ValueError: there are `wide` queries, and columns before them that are no prefix.
+        """
+        text, asked = keys - prefix, None
+        if wide is not None:
+            if queries != text:
+                raise ValueError(f"wide tokens need all {text} columns at once, got {queries}")
+            asked = Wide(wide, Sight(_after(seen(visibility, wide, text), prefix)))
+        if window is not None and queries == keys and keys >= 3 * window + BANDED_FROM:
+            return cls(band=Band(visibility, window, wide), wide=asked)
+        loose = None if wide is None else marked(wide, text)
+        mask = visibility.among(queries, text, window=window, wide=loose)
+        return cls(_after(mask, prefix), causal=visibility.causal, wide=asked)
 
     def only(self, at: Int[Tensor, "b"], keys: int) -> "Sight":
         """Return what one query of each row sees, the one in column `at`."""
+        wide = None if self.wide is None else self.wide.only(at)
         if self.band is not None:
-            return Sight(self.band.row(at, keys))
+            return Sight(self.band.row(at, keys), wide=wide)
         if self.mask is not None:
-            return Sight(self.mask[torch.arange(len(at), device=at.device), :, at][:, :, None])
+            rows = torch.arange(len(at), device=at.device)
+            mask = self.mask.expand(len(at), -1, -1, -1)[rows, :, at][:, :, None]
+            return Sight(mask, wide=wide)
         if not self.causal:
-            return self
-        return Sight((torch.arange(keys, device=at.device) <= at[:, None])[:, None, None])
+            return Sight(wide=wide)
+        before = torch.arange(keys, device=at.device) <= at[:, None]
+        return Sight(before[:, None, None], wide=wide)
+
+    def blocks(self, band: Band, rows: int, keys: int, device: torch.device) -> "Sight":
+        """Return what the blocks of a band see; it is made once a forward."""
+        if self._blocks is None:
+            mask = band.mask(keys, device)
+            self._blocks = Sight(mask.expand(rows, -1, -1, -1, -1).flatten(0, 1))
+        return self._blocks
 
     def added(self, like: Tensor, queries: int, keys: int) -> Tensor | None:
         """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype.
@@ -157,7 +153,7 @@ def attend(
     """softmax(q kᵀ·scale + bias, over the visible keys) v."""
     drop = dropout.rate if dropout is not None and dropout.training else 0.0
     if sight.band is not None:
-        return _banded(q, k, v, sight.band, scale, dropout)
+        return _banded(q, k, v, sight, sight.band, scale, dropout)
     if plain_is_faster(q, k.shape[2], biased=bias is not None, drop=drop):
         return _plain(q, k, v, sight, bias, scale, dropout)
     causal = sight.causal and q.shape[2] > 1
@@ -189,24 +185,30 @@ def _plain(
 
 
 def _banded(
-    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, dropout: Dropout | None
+    q: Tensor, k: Tensor, v: Tensor, sight: Sight, band: Band, scale: float, dropout: Dropout | None
 ) -> Tensor:
-    """Let blocks of queries see their own block of keys and the two beside it."""
-    t, w = q.shape[2], band.window
-    n = -(-t // w)
-    k, v = (F.pad(x, (0, 0, w, (n + 1) * w - t)).unfold(2, 3 * w, w) for x in (k, v))
-    q = F.pad(q, (0, 0, 0, n * w - t)).unflatten(2, (n, w))
-    scores = (q * scale) @ k  # [b h n w 3*w]
-    scores = scores.masked_fill(~band.blocks(t, q.device), torch.finfo(q.dtype).min)
-    share = scores.softmax(-1)
-    y = (share if dropout is None else dropout(share)) @ v.mT
-    return y.flatten(2, 3)[:, :, :t]
+    """Attend block by block, as if each were a row of its own."""
+    b, _, t, _ = q.shape
+    blocks = sight.blocks(band, b, t, q.device)
+    q, k, v = band.queries(q), band.keys(k), band.keys(v)
+    y = attend(q, k, v, blocks, scale=scale, dropout=dropout)
+    return y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]
+
+
+def _after(mask: Tensor | None, prefix: int) -> Tensor | None:
+    """Let all see `prefix` columns more, which stand first."""
+    return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
+
+
+def in_heads(x: Float[Tensor, "b t he"], width: int) -> Float[Tensor, "b h t e"]:
+    """Cut vectors into heads of some width."""
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 class Attention(nn.Module):
     """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x."""
 
-    def __init__(self, a: Architecture, place: nn.Module) -> None:
+    def __init__(self, a: Architecture, place: nn.Module, *, wide: bool = False) -> None:
         super().__init__()
         width = a.n_heads * a.d_head
         self.d_head = a.d_head
@@ -215,12 +217,13 @@ class Attention(nn.Module):
         self.k = nn.Linear(a.d_model, width, bias=a.bias)
         self.v = nn.Linear(a.d_model, width, bias=a.bias)
         self.o = nn.Linear(width, a.d_model, bias=a.bias)
+        self.wide = WideAttention(a) if wide else None
         self.place = place
         self.dropout = Dropout(a.attention_dropout)
 
     def heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
         """Cut vectors into heads."""
-        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        return in_heads(x, self.d_head)
 
     def forward(
         self,
@@ -242,4 +245,62 @@ class Attention(nn.Module):
                 k, v = cache.extend(k, v)
         q, k, bias = self.place(q, k, geometry, self)
         y = attend(q, k, v, sight, bias=bias, scale=self.scale, dropout=self.dropout)
+        if self.wide is not None and sight.wide is not None and context is not None:
+            n = k.shape[2] - context.shape[1]
+            y = self.wide(y, x, context, sight.wide, k[:, :, :n], v[:, :, :n])
         return self.o(y.transpose(1, 2).flatten(2))
+
+
+class WideAttention(nn.Module):
+    """Lets wide tokens ask all of their text, by projections of their own.
+
+    Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "Global Attention" and "Linear Projections
+    for Global Attention". Where tokens stand they know from their vectors alone.
+    """
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        width = a.n_heads * a.d_head
+        self.d_head = a.d_head
+        self.scale = a.d_head**-0.5 if a.scale is None else a.scale
+        self.q = nn.Linear(a.d_model, width, bias=a.bias)
+        self.k = nn.Linear(a.d_model, width, bias=a.bias)
+        self.v = nn.Linear(a.d_model, width, bias=a.bias)
+        self.dropout = Dropout(a.attention_dropout)
+
+    def forward(
+        self,
+        y: Float[Tensor, "b h t e"],
+        x: Float[Tensor, "b t d"],
+        context: Float[Tensor, "b s d"],
+        wide: Wide,
+        k_before: Float[Tensor, "b h p e"],
+        v_before: Float[Tensor, "b h p e"],
+    ) -> Float[Tensor, "b h t e"]:
+        """Put what the wide of the queries x find into y, in the place of what was near them.
+
+        They read the learned keys and values before the text, too, if there are any.
+        """
+        q = in_heads(self.q(taken(x[:, None], wide.columns)[:, 0]), self.d_head)  # [b h g e]
+        k = torch.cat((k_before, in_heads(self.k(context), self.d_head)), 2)
+        v = torch.cat((v_before, in_heads(self.v(context), self.d_head)), 2)
+        found = attend(q, k, v, wide.sight, scale=self.scale, dropout=self.dropout)
+        t = y.shape[2]
+        index = (wide.columns % (t + 1))[:, None, :, None]  # -1 is a column that is cut off again
+        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(found), found)[:, :, :t]
+
+
+@torch.no_grad()
+def copy_to_wide(model: nn.Module, known: Collection[str] = ()) -> None:
+    """Let the projections of wide tokens begin as copies of the others, but for those known.
+
+    Beltagy et al. 2020, section 3.1, "Linear Projections for Global Attention".
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, WideAttention):
+            continue
+        around = model.get_submodule(name.rpartition(".")[0])
+        for part in ("q", "k", "v"):
+            if f"{name}.{part}.weight" not in known:
+                own = around.get_submodule(part).state_dict()
+                module.get_submodule(part).load_state_dict(own)

@@ -43,7 +43,8 @@ class Block(nn.Module):
         if first is not None and "attention" in a.shared:
             self.attention, self.attention_norm = first.attention, first.attention_norm
         else:
-            self.attention, self.attention_norm = Attention(a, place), Norms(a)
+            wide = a.global_attention
+            self.attention, self.attention_norm = Attention(a, place, wide=wide), Norms(a)
         self.cross = Attention(a, Place()) if a.cross else None
         self.cross_norm = Norms(a) if a.cross else None
         if first is not None and "feed_forward" in a.shared:
@@ -177,8 +178,10 @@ class Transformer(nn.Module):
         x = self.widen(self.embed(batch, past))
         queries, keys = x.shape[1], past + x.shape[1]
         visibility, windows = batch.visibility, self.a.window or (None,)
+        wide = batch.wide if self.a.global_attention else None
         sights = {
-            w: Sight.of(visibility, queries, keys, window=w, prefix=prefix) for w in set(windows)
+            w: Sight.of(visibility, queries, keys, window=w, prefix=prefix, wide=wide)
+            for w in set(windows)
         }
         geometry = self.position.geometry(x, keys)
         memory_sight = Sight()

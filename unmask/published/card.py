@@ -64,6 +64,11 @@ class Published:
     allocating a weight."""
     names: Names
     fields: Fields
+    grows: Mapping[str, Callable[[Model, Architecture], Model]] = field(
+        default_factory=dict[str, Callable[[Model, Architecture], Model]]
+    )
+    """Families whose weights it can begin with: from one of their models, and the architecture that
+    is wanted, to one of its own."""
     finish: Callable[[Model], None] = leave
     """The paper's one oddity, done to the built network."""
     hub: str | None = None

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.hiding.objectives import DEBERTA as RUNS_OF_WORDS
+from unmask.heads.generator import Generator
+from unmask.heads.model import HeadSpec
+from unmask.heads.replaced import Replaced
+from unmask.hiding.objectives import DEBERTA_V3 as FILLED_IN
 from unmask.model.architecture import Architecture
 from unmask.model.convolution import Convolution
 from unmask.model.initialize import Normal
@@ -130,12 +133,15 @@ XXLARGE = replace(
     note="DeBERTa 1.5B in the paper.",
 )
 
-UNTIL_REPLACED: Mapping[str, Any] = {
-    "heads": deberta.HEADS,
-    "objective": RUNS_OF_WORDS,
-    "note": "Pretrains with hidden tokens; the paper's task is to find replaced ones.",
-}
-"""How models of the third version are pretrained here: as those of the second."""
+KEPT = "The discriminator is kept; its generator stands in the folder `generator` of a run."
+
+
+def heads(n_layers: int) -> dict[str, HeadSpec]:
+    """Return what a model of the third version with so many layers is pretrained with."""
+    half = Generator(size=1.0, n_layers=n_layers // 2, sharing="disentangled")  # section 3.1, 3.3
+    return {"generator": half, "replaced": Replaced()}
+
+
 V3_BASE = replace(
     XLARGE,
     name="deberta-v3-base",
@@ -150,18 +156,23 @@ V3_BASE = replace(
             "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # ibid.
         },
     },
-    parameters=184_944_996,
+    parameters=184_422_913,
+    heads=heads(12),
+    others=deberta.HEADS,
+    objective=FILLED_IN,
+    note=KEPT,
     hub="microsoft/deberta-v3-base",
-    **UNTIL_REPLACED,
 )  # fmt: skip
 
 
 def _v3(name: str, parameters: int, rate: float, **changes: int) -> Published:
     """Return another size of the third version."""
+    architecture = replace(BASE, **changes)
     return replace(
         V3_BASE,
         name=name,
-        architecture=replace(BASE, **changes),
+        architecture=architecture,
+        heads=heads(architecture.n_layers),
         rate=rate,
         parameters=parameters,
         hub=f"microsoft/{name}",
@@ -169,20 +180,20 @@ def _v3(name: str, parameters: int, rate: float, **changes: int) -> Published:
 
 
 V3_XSMALL = _v3(
-    "deberta-v3-xsmall", 71_155_428, 6e-4, d_model=384, n_heads=6, d_ff=1536
+    "deberta-v3-xsmall", 70_830_337, 6e-4, d_model=384, n_heads=6, d_ff=1536
 )  # released code
-V3_SMALL = _v3("deberta-v3-small", 142_417_764, 6e-4, n_layers=6)
+V3_SMALL = _v3("deberta-v3-small", 141_895_681, 6e-4, n_layers=6)
 V3_LARGE = _v3(
-    "deberta-v3-large", 435_716_196, 3e-4, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
+    "deberta-v3-large", 435_062_785, 3e-4, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
 )
 M_V3_BASE = replace(
     V3_BASE,
     name="mdeberta-v3-base",
     architecture=replace(BASE, vocab_size=251_000),  # released code: 250K pieces
     tokenizer=TokenizerSpec(Unigram(251_000), FRAME),
-    parameters=279_455_096,
+    parameters=278_810_113,
     hub="microsoft/mdeberta-v3-base",
-    note=f"The languages of XLM-R. {UNTIL_REPLACED['note']}",
+    note=f"The languages of XLM-R. {KEPT}",
 )
 _MINI = deberta.DEBERTA_MINI
 V3_MINI = replace(
@@ -197,9 +208,10 @@ V3_MINI = replace(
     batch_tokens=_MINI.batch_tokens,
     rate=_MINI.rate,
     training=bert.SMALL_SCALE,
-    parameters=5_495_552,
+    parameters=5_356_033,
     hub=None,
-    note=f"{_MINI.note} {UNTIL_REPLACED['note']}",
+    heads=heads(4),
+    note=_MINI.note,
 )  # fmt: skip
 
 CARDS = (V3_MINI, V3_XSMALL, V3_SMALL, V3_BASE, V3_LARGE, M_V3_BASE, XLARGE, XXLARGE)

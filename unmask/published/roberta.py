@@ -120,6 +120,8 @@ def fields(model_type: str, name: str) -> Fields:
     )
 
 
+FIELDS = fields("roberta", "Roberta")
+
 ROBERTA_BASE = Published(
     name="roberta-base",
     family="roberta",
@@ -141,7 +143,7 @@ ROBERTA_BASE = Published(
     },
     parameters=124_697_433,
     names=NAMES,
-    fields=fields("roberta", "Roberta"),
+    fields=FIELDS,
     hub="FacebookAI/roberta-base",
 )  # fmt: skip
 _LARGE = {"d_model": 1024, "n_layers": 24, "n_heads": 16, "d_ff": 4096}

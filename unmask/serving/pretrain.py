@@ -30,6 +30,7 @@ from unmask.heads.model import HeadSpec, Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
 from unmask.hiding.objectives import NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.attention import copy_to_wide
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
@@ -495,7 +496,7 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     if recipe.begin is None:
         return None
     folder = locate(recipe.begin)
-    opened = open_folder(folder, card.heads, recipe.seed)
+    opened = _grown(open_folder(folder, card.heads, recipe.seed), card)
     fill_generator(folder, opened.model)
     if opened.card.family != card.family:
         raise ValueError(
@@ -517,6 +518,16 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         )
     model.load_state_dict(weights, assign=True)
     return replace(opened, card=own, model=model.requires_grad_(True))
+
+
+def _grown(opened: Opened, card: Published) -> Opened:
+    """Turn a model of a family that the card grows from into one of its own."""
+    grow, wanted = card.grows.get(opened.card.family), card.architecture
+    if grow is None or not isinstance(wanted, Architecture):
+        return opened
+    model = grow(opened.model, wanted)
+    own = replace(card, architecture=model.architecture, heads=model.specs)
+    return replace(opened, card=own, model=model)
 
 
 def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
@@ -710,6 +721,8 @@ def _steps(job: _Job) -> bool:
 def _after(job: _Job) -> None:
     """Write the trained model, and say at the very end that the run is finished."""
     out, progress = job.plan.out, job.run.progress
+    if job.run.recipe.begin is None:  # no objective has wide tokens, so nothing was learned of them
+        copy_to_wide(job.opened.model)
     if job.dev:
         save_samples(out, samples(job.opened, job.data, read_record(out).samples))
     beside = out / ".final.part"

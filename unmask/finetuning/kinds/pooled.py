@@ -82,7 +82,7 @@ def without_pooler(task: Task) -> Task:
 def around(task: Task, card: Published, special: Special) -> Around:
     """Say what stands around a text that a head of labels reads."""
     apart = task.options.get("pool") == "compare"
-    return Around.of(special, one_stack(card.architecture), task.length, apart=apart)
+    return Around.of(special, one_stack(card.architecture), task.length, apart=apart, wide=True)
 
 
 def reads_two(task: Task) -> bool:

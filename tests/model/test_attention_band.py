@@ -1,0 +1,202 @@
+"""Attention within windows: block by block it equals attention with a mask of all pairs."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from unmask.batch import Visibility
+from unmask.model import attention
+from unmask.model.attention import Sight, attend
+
+WINDOWS = range(1, 8)
+B, H, E = 2, 3, 4
+
+
+def lengths(window: int) -> list[int]:
+    """Return lengths around multiples of a window, and some that are shorter."""
+    return sorted(
+        {n for n in (1, window, *(m * window + d for m in (2, 5) for d in (-1, 0, 1))) if n}
+    )
+
+
+def visibilities(t: int) -> dict[str, Visibility]:
+    place = torch.arange(t)
+    shuffled = torch.stack([torch.randperm(t) for _ in range(B)])
+    two = torch.stack((place * 2 // max(t, 1), (place > t // 3).long()))
+    padded = torch.stack((torch.zeros(t).long(), torch.where(place < t // 2 + 1, 0, -1)))
+    return {
+        "plain": Visibility(),
+        "causal": Visibility(causal=True),
+        "rank": Visibility(rank=shuffled),
+        "the same rank in all rows": Visibility(rank=shuffled[:1]),
+        "documents": Visibility(document=two),
+        "padding": Visibility(document=padded),
+        "documents, causal": Visibility(document=two, causal=True),
+        "documents, rank": Visibility(document=two, rank=shuffled),
+    }
+
+
+def visible(v: Visibility, t: int, window: int, wide: list[list[int]] | None = None) -> Tensor:
+    """Say pair by pair, in plain Python, who sees whom within a window."""
+    found = torch.zeros(B, t, t, dtype=torch.bool)
+    for b, i, j in itertools.product(range(B), range(t), range(t)):
+        free = wide is not None and (i in wide[b] or j in wide[b])
+        rank = None if v.rank is None else v.rank[b % len(v.rank)]
+        document = None if v.document is None else v.document[b % len(v.document)]
+        found[b, i, j] = (
+            (abs(i - j) <= window or free)
+            and (not v.causal or j <= i)
+            and (rank is None or bool(rank[j] <= rank[i]))
+            and (document is None or bool(document[i] == document[j]))
+        )
+    return found[:, None]
+
+
+def inputs(t: int) -> list[Tensor]:
+    return [torch.randn(B, H, t, E, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return (q @ k.mT * 0.3).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+
+
+def in_blocks(
+    v: Visibility, t: int, _: int = 0, *, window: int, wide: Tensor | None = None
+) -> Sight:
+    """Return a sight that is a band, however short the text is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "BANDED_FROM", -1000)
+        sight = Sight.of(v, t, t, window=window, wide=wide)
+    assert sight.band is not None
+    return sight
+
+
+def check(sight: Sight, v: Visibility, t: int, mask: Tensor) -> None:
+    """Compare outputs and all gradients with the definition's."""
+    x = inputs(t)
+    ours, expected = attend(*x, sight, scale=0.3), reference(*x, mask)
+    assert torch.allclose(ours, expected, atol=1e-12)
+    pull = torch.randn_like(expected)
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * pull).sum(), x),
+        torch.autograd.grad((expected * pull).sum(), x),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("case", visibilities(3))
+@pytest.mark.parametrize("path", ["plain", "fused"])
+def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "plain_is_faster", lambda *a, **k: path == "plain")
+    for t in lengths(window):
+        torch.manual_seed(t)
+        v = visibilities(t)[case]
+        mask = visible(v, t, window)
+        check(in_blocks(v, t, window=window), v, t, mask)
+        dense = Sight.of(v, t, t, window=window)
+        if dense.band is None:
+            check(dense, v, t, mask)
+
+
+COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("case", visibilities(3))
+def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeypatch) -> None:
+    """But for what the wide ones themselves ask: `WideAttention` asks that again."""
+    monkeypatch.setattr(attention, "BANDED_FROM", 1000)
+    t = 11
+    torch.manual_seed(t)
+    v = visibilities(t)[case]
+    mask = visible(v, t, window, COLUMNS.tolist())
+    x = inputs(t)
+    expected = reference(*x, mask)
+    assert torch.allclose(
+        attend(*x, Sight.of(v, t, t, window=window, wide=COLUMNS), scale=0.3), expected
+    )
+    narrow = ~attention.marked(COLUMNS, t)
+    ours = attend(*x, in_blocks(v, t, window=window, wide=COLUMNS), scale=0.3)
+    assert torch.allclose(
+        ours[narrow[:, None].expand(-1, H, -1)], expected[narrow[:, None].expand(-1, H, -1)]
+    )
+    pull = torch.randn_like(expected) * narrow[:, None, :, None]
+    for mine, theirs in zip(
+        torch.autograd.grad((ours * pull).sum(), x),
+        torch.autograd.grad((expected * pull).sum(), x),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("wide", [None, COLUMNS], ids=["narrow", "wide"])
+@pytest.mark.parametrize("case", visibilities(3))
+@pytest.mark.parametrize("banded", [True, False])
+def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "BANDED_FROM", 1000)
+    t, window = 11, 2
+    torch.manual_seed(t)
+    v = visibilities(t)[case]
+    q, k, values = inputs(t)
+    mask = visible(v, t, window, None if wide is None else wide.tolist())
+    expected = reference(q, k, values, mask)
+    make = in_blocks if banded else Sight.of
+    sight = make(v, t, t, window=window, wide=wide)
+    for at in (torch.tensor([0, 2]), torch.tensor([10, 5])):
+        rows = torch.arange(B)
+        one = attend(q[rows, :, at][:, :, None], k, values, sight.only(at, t), scale=0.3)
+        assert torch.allclose(one[:, :, 0], expected[rows, :, at])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.data())
+def test_blocks_equal_a_mask_whatever_ranks_and_documents(window: int, t: int, data) -> None:
+    numbers = st.lists(st.integers(-1, 2), min_size=t, max_size=t)
+    rows = st.lists(numbers, min_size=B, max_size=B).map(torch.tensor)
+    v = Visibility(
+        data.draw(st.none() | rows), data.draw(st.none() | rows), data.draw(st.booleans())
+    )
+    check(in_blocks(v, t, window=window), v, t, visible(v, t, window))
+
+
+def test_dropout_drops_shares_within_the_window() -> None:
+    torch.manual_seed(0)
+    t, window = 12, 2
+    q, k = torch.randn(2, B, H, t, t, dtype=torch.float64)
+    v = torch.eye(t, dtype=torch.float64).expand(B, H, t, t)
+    drop = attention.Dropout(0.5).train()
+    shares = attend(q, k, v, in_blocks(Visibility(), t, window=window), scale=0.3, dropout=drop)
+    whole = attend(q, k, v, in_blocks(Visibility(), t, window=window), scale=0.3)
+    near = visible(Visibility(), t, window).expand_as(shares)
+    assert (shares[~near] == 0).all()
+    dropped = shares[near] == 0
+    assert 0.3 < dropped.float().mean() < 0.7
+    assert torch.allclose(shares[near][~dropped], 2 * whole[near][~dropped])
+
+
+def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
+    window = 4
+    n = attention.BANDED_FROM + 3 * window
+    assert Sight.of(Visibility(), n - 1, n - 1, window=window).band is None
+    assert Sight.of(Visibility(), n, n, window=window).band is not None
+    assert Sight.of(Visibility(), 1, n, window=window).band is None, "a cache holds the others"
+    assert Sight.of(Visibility(), n, n).band is None
+
+
+def test_no_tensor_of_all_pairs_is_made() -> None:
+    """Both the numbers in the largest tensor and the work grow with the length alone."""
+    largest = {}
+    for t in (256, 512, 1024):
+        x = [torch.randn(1, 1, t, E) for _ in "qkv"]
+        with torch.profiler.profile(record_shapes=True) as profile:
+            attend(*x, in_blocks(Visibility(), t, window=8), scale=1.0)
+        shapes = [s for e in profile.events() for s in e.input_shapes if s]
+        largest[t] = max(torch.Size(s).numel() for s in shapes)
+    assert largest[1024] == pytest.approx(2 * largest[512], rel=0.05)
+    assert largest[512] == pytest.approx(2 * largest[256], rel=0.05)

@@ -1,0 +1,113 @@
+"""Windows of attention whose pairs are never all written out, and tokens that no window binds."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from unmask.batch import Visibility
+
+
+@dataclass(frozen=True)
+class Band:
+    """Who sees whom within a window; the pairs of a text are never all written out.
+
+    Queries are cut into blocks of `window` columns: each sees its own block of keys, the two beside
+    it, and the wide tokens.
+    """
+
+    visibility: Visibility
+    window: int
+    wide: Int[Tensor, "b g"] | None = None
+
+    def row(self, at: Int[Tensor, "b"], keys: int) -> Bool[Tensor, "b 1 1 s"]:
+        """Say what one query of each row sees, the one in column `at`."""
+        place = torch.arange(keys, device=at.device)
+        visible = (place - at[:, None]).abs() <= self.window
+        if self.wide is not None:
+            visible |= marked(self.wide, keys) | (self.wide == at[:, None]).any(1, keepdim=True)
+        own = seen(self.visibility, at[:, None], keys)
+        return visible[:, None, None] if own is None else visible[:, None, None] & own
+
+    def mask(self, keys: int, device: torch.device) -> Bool[Tensor, "b n 1 w s"]:
+        """Say what the queries of each block see of the block's keys.
+
+        Columns after the last one see everything: nobody listens to them, and a softmax over
+        nothing is not a number.
+        """
+        v, w = self.visibility, self.window
+        k = self._columns(keys, device)[:, :, None]  # [b n 1 s]
+        q = torch.arange(k.shape[1] * w, device=device).view(1, -1, w, 1)
+        near = torch.ones(w, 3 * w, dtype=torch.bool, device=device).triu().tril(2 * w)
+        near = F.pad(near, (0, k.shape[-1] - 3 * w), value=True)
+        visible = near & (k >= 0) & (k < keys)
+        if v.causal:
+            visible = visible & (k <= q)
+        if v.rank is not None:
+            visible = visible & (_at(v.rank, k) <= _at(v.rank, q))
+        if v.document is not None:
+            visible = visible & (_at(v.document, k) == _at(v.document, q))
+        return (visible | (q >= keys))[:, :, None]
+
+    def _columns(self, keys: int, device: torch.device) -> Int[Tensor, "b n s"]:
+        """Return which columns the keys of each block are; of none, or a wide one again, -1."""
+        w = self.window
+        near = torch.arange(-w, (-(-keys // w) + 1) * w, device=device).unfold(0, 3 * w, w)[None]
+        if self.wide is None:
+            return near
+        again = _at(marked(self.wide, keys), near)
+        wide = self.wide[:, None].expand(-1, near.shape[1], -1)
+        return torch.cat((near.masked_fill(again, -1), wide), -1)
+
+    def queries(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h w e"]:
+        """Cut into blocks, the last one filled up with zeros."""
+        x = F.pad(x, (0, 0, 0, -x.shape[2] % self.window)).unflatten(2, (-1, self.window))
+        return x.transpose(1, 2).flatten(0, 1)
+
+    def keys(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
+        """Lay out what the queries of each block may see."""
+        w = self.window
+        cut = F.pad(x, (0, 0, w, w + -x.shape[2] % w)).unflatten(2, (-1, w)).transpose(1, 2)
+        near = torch.cat((cut[:, :-2], cut[:, 1:-1], cut[:, 2:]), 3)  # [b n h 3*w e]
+        if self.wide is not None:
+            wide = taken(x, self.wide)[:, None].expand(-1, near.shape[1], -1, -1, -1)
+            near = torch.cat((near, wide), 3)
+        return near.flatten(0, 1)
+
+
+def seen(
+    visibility: Visibility, columns: Int[Tensor, "b g"], keys: int
+) -> Bool[Tensor, "b 1 g s"] | None:
+    """Say what queries in some columns of each row see, whatever the window; None: everything."""
+    v, visible = visibility, None
+    own, place = columns[..., None], torch.arange(keys, device=columns.device)[None, None]
+    if v.causal:
+        visible = place <= own
+    if v.rank is not None:
+        lower = v.rank[:, None] <= _at(v.rank, own)
+        visible = lower if visible is None else visible & lower
+    if v.document is not None:
+        same = v.document[:, None] == _at(v.document, own)
+        visible = same if visible is None else visible & same
+    return None if visible is None else (visible | (own < 0))[:, None]
+
+
+def marked(columns: Int[Tensor, "b g"], keys: int) -> Bool[Tensor, "b s"]:
+    """Say of each column whether it is among those given, where -1 is none."""
+    none = torch.zeros(len(columns), keys + 1, dtype=torch.bool, device=columns.device)
+    return none.scatter(1, columns % (keys + 1), True)[:, :keys]
+
+
+def taken(x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]) -> Float[Tensor, "b h g e"]:
+    """Take columns out of each row; for -1 any."""
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return x[rows, :, columns.clamp(min=0)].transpose(1, 2)
+
+
+def _at(numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]) -> Shaped[Tensor, "#b *n"]:
+    """Look up the numbers of columns; outside of the row those of its ends."""
+    rows = torch.arange(len(numbers), device=numbers.device)
+    rows = rows.view(-1, *[1] * (columns.ndim - 1))
+    return numbers[rows, columns.clamp(0, numbers.shape[1] - 1)]
