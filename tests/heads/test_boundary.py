@@ -46,8 +46,8 @@ def test_the_loss_is_the_papers() -> None:
             place = weights["places.weight"][i - begin]
             x = torch.cat((hidden[row, begin - 1], hidden[row, end], place))
             scores = table @ layer(layer(x, "first"), "second") + weights["bias"]
-            lost -= float(scores.log_softmax(-1)[targets[row, i]])
+            lost -= scores.log_softmax(-1)[targets[row, i]].item()
             n += 1
-    assert float(term.total) == pytest.approx(lost, rel=1e-5)
+    assert term.total.item() == pytest.approx(lost, rel=1e-5)
     assert term.count == n == 5
     assert m.count(batch) == {"boundary": 5}

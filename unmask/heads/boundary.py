@@ -12,6 +12,7 @@ from unmask.batch import Batch
 from unmask.heads.language import next_loss
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table, embedding
 from unmask.model.parts import ACTIVATIONS, Activation
 
 
@@ -34,9 +35,9 @@ class Boundary:
     activation: Activation = "gelu"
     weight: float = 1.0
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "BoundaryHead":
+    def build(self, architecture: Architecture, table: Table) -> "BoundaryHead":
         """Build the head of a stack whose token table is `table`."""
-        return BoundaryHead(self, architecture, table)
+        return BoundaryHead(self, architecture, embedding(table))
 
 
 class BoundaryHead(nn.Module):

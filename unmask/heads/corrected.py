@@ -13,6 +13,7 @@ from unmask.batch import Batch
 from unmask.heads.language import ROWS_AT_ONCE, Language, LanguageHead
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table, embedding
 from unmask.model.parts import Activation
 
 
@@ -35,9 +36,9 @@ class Corrected:
     copy_weight: float = 50.0
     """Section 4.1 and appendix B."""
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "CorrectedHead":
+    def build(self, architecture: Architecture, table: Table) -> "CorrectedHead":
         """Build the head of a stack whose token table is `table`."""
-        return CorrectedHead(self, architecture, table)
+        return CorrectedHead(self, architecture, embedding(table))
 
 
 class CorrectedHead(nn.Module):

@@ -12,6 +12,7 @@ from unmask.batch import Batch
 from unmask.heads.language import ROWS_AT_ONCE, Language, LanguageHead
 from unmask.heads.prediction import Prediction
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table, embedding
 from unmask.model.parts import Activation
 from unmask.model.positions import LearnedModule
 from unmask.model.transformer import Transformer
@@ -63,9 +64,9 @@ class Generator:
             n_layers=a.n_layers if self.n_layers is None else self.n_layers,
         )
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "GeneratorHead":
+    def build(self, architecture: Architecture, table: Table) -> "GeneratorHead":
         """Build the smaller network of a stack whose token table is `table`."""
-        return GeneratorHead(self, architecture, table)
+        return GeneratorHead(self, architecture, embedding(table))
 
 
 class GeneratorHead(nn.Module):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
-from unmask.model.canine import Table
+from unmask.model.canine import Table, embedding
 from unmask.model.decoder import MaskDecoder
 from unmask.model.parts import ACTIVATIONS, Activation
 
@@ -48,12 +48,7 @@ class Language:
         Raises:
             ValueError: there is no table, but hashes, and the scores would be of a million tokens.
         """
-        if not isinstance(table, nn.Embedding):
-            raise ValueError(
-                "CANINE's characters are not scored one by one, there are a million: its own head "
-                "scores buckets of them"
-            )
-        return LanguageHead(self, architecture, table)
+        return LanguageHead(self, architecture, embedding(table))
 
 
 class _LinearLoss(torch.autograd.Function):
@@ -144,7 +139,7 @@ def slopes_(
 class LanguageHead(nn.Module):
     """Scores of tokens at the places asked, and their cross-entropy."""
 
-    def __init__(self, spec: Language, a: Architecture, table: Table) -> None:
+    def __init__(self, spec: Language, a: Architecture, table: nn.Embedding) -> None:
         super().__init__()
         self.spec = spec
         self.dense = self.norm = None

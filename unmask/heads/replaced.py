@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
+from unmask.model.canine import Table
 from unmask.model.parts import ACTIVATIONS, Activation
 
 
@@ -28,7 +29,7 @@ class Replaced:
     weight: float = 50.0
     """Section 3.2 and appendix A: 50, since a yes or no costs much less than a token's name."""
 
-    def build(self, architecture: Architecture, table: nn.Embedding) -> "ReplacedHead":
+    def build(self, architecture: Architecture, table: Table) -> "ReplacedHead":
         """Build the head of a stack."""
         return ReplacedHead(self, architecture)
 

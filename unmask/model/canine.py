@@ -106,6 +106,20 @@ Table = nn.Embedding | HashEmbedding
 """What gives tokens their vectors."""
 
 
+def embedding(table: Table) -> nn.Embedding:
+    """Return a table that has a vector for each token, by which tokens can be scored.
+
+    Raises:
+        ValueError: there is no such table, but hashes, and the scores would be of a million tokens.
+    """
+    if not isinstance(table, nn.Embedding):
+        raise ValueError(
+            "CANINE's characters are not scored one by one, there are a million: its own head "
+            "scores buckets of them"
+        )
+    return table
+
+
 class LocalAttention(Attention):
     """Attention within blocks; its geometry says what each block may read [b n 1 w]."""
 
