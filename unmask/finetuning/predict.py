@@ -165,7 +165,8 @@ def say(
     try:
         for group in by_size([size(q.example) for q in questions], batch_tokens, ROWS):
             some = [questions[i] for i in group]
-            batch = pad([q.example for q in some], asked.special).to(model.device)
+            batch = model.roomy(pad([q.example for q in some], asked.special))
+            batch = batch.to(model.device)
             for i, scores in zip(group, asked.scores(model, batch, some), strict=True):
                 parts[i] = scores
     finally:

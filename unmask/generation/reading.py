@@ -101,6 +101,5 @@ def groups(
         elif model.stack.causal:
             batch = replace(batch, visibility=replace(batch.visibility, causal=True))
         batch = replace(batch, last=torch.tensor(lengths) - 1)
-        if isinstance(model.backbone, Canine):
-            batch = model.backbone.roomy(batch)
-        yield Group(texts=tuple(rows), lengths=tuple(lengths), batch=batch.to(model.device))
+        batch = model.roomy(batch).to(model.device)
+        yield Group(texts=tuple(rows), lengths=tuple(lengths), batch=batch)

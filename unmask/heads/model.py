@@ -215,6 +215,13 @@ class Model(nn.Module):
             return self.backbone(batch)
         return self.backbone(batch, decoder=decoder)
 
+    def roomy(self, batch: Batch) -> Batch:
+        """Return the batch with so much padding that no text depends on how long the others are.
+
+        Most networks need none; see `Canine`.
+        """
+        return self.backbone.roomy(batch) if isinstance(self.backbone, Canine) else batch
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places that each term asks of this batch, before the forward."""
         counts: dict[str, int] = {}

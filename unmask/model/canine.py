@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE, Batch
 from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, Sight, attend
 from unmask.model.cache import Cache, LayerCache
@@ -287,11 +287,12 @@ class Canine(nn.Module):
         """Put so much padding behind all texts that none depends on how long the others are.
 
         Whole blocks, the last of which reaches past the molecule that holds the first character
-        after the longest text and the one after that.
+        after the longest text and the one after that; but no more than there are places.
         """
         t, w = batch.inputs.shape[1], self.a.block
         least = t + 2 * self.a.rate + self.a.kernel
-        return _longer(batch, -(-least // w) * w - t)
+        most = getattr(self.a.position, "length", least)
+        return _longer(batch, max(min(-(-least // w) * w, most) - t, 0))
 
     def _readable(self, batch: Batch, there: Tensor | None) -> Float[Tensor, "b n 1 w"]:
         """Say which characters of its block each one reads, as numbers added to the scores.
@@ -339,16 +340,23 @@ def _longer(batch: Batch, n: int) -> Batch:
     """Put `n` columns of padding behind a batch's rows; nothing is asked there."""
     if n == 0:
         return batch
-    document = batch.visibility.document
+    (rows, t), inputs = batch.inputs.shape, batch.inputs
+    document, asked, labels = batch.visibility.document, batch.asked, batch.labels
     if document is None:
-        document = torch.zeros_like(batch.inputs)
-    last = batch.last
-    if last is None:
-        last = torch.full_like(batch.inputs[:, 0], batch.inputs.shape[1] - 1)
+        document = torch.zeros_like(inputs)
+    if batch.targets is not None:
+        asked = torch.arange(rows * t, device=inputs.device) if asked is None else asked
+        asked = asked + asked // t * n
+    if labels is not None and labels.shape == inputs.shape and not labels.is_floating_point():
+        labels = F.pad(labels, (0, n), value=IGNORE)
     return replace(
         batch,
-        inputs=F.pad(batch.inputs, (0, n), value=PAD),
+        inputs=F.pad(inputs, (0, n), value=PAD),
         visibility=replace(batch.visibility, document=F.pad(document, (0, n), value=-1)),
+        targets=None if batch.targets is None else F.pad(batch.targets, (0, n), value=IGNORE),
+        asked=asked,
+        turn=None if batch.turn is None else F.pad(batch.turn, (0, n)),
         segments=None if batch.segments is None else F.pad(batch.segments, (0, n)),
-        last=last,
+        last=torch.full_like(inputs[:, 0], t - 1) if batch.last is None else batch.last,
+        labels=labels,
     )

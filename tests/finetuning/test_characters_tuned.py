@@ -1,0 +1,198 @@
+"""A network of characters does what others do: it is tuned, adapted, asked for vectors."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+
+from unmask.adapters.attach import attach, detach, use
+from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.lora import LoRA
+from unmask.adapters.mix import Mix
+from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.scale import IA3
+from unmask.batch import Batch, Example, Visibility
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.evaluation.embed import embed
+from unmask.finetuning.methods import layers
+from unmask.finetuning.predict import predict, read_task
+from unmask.finetuning.tune import finetune
+from unmask.generation.fill import fill
+from unmask.heads.labels import Labels
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad
+from unmask.model.initialize import Normal
+from unmask.model.positions import Learned
+from unmask.published.canine import CANINE_MINI
+from unmask.tokens.tokenizer import Tokenizer, learn
+
+SMALL = replace(
+    CANINE_MINI.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=64, n_buckets=256, block=32,
+    position=Learned(256), dropout=0.0, attention_dropout=0.0, initialize=Normal(0.1),
+)  # fmt: skip
+CARD = replace(CANINE_MINI, architecture=SMALL)
+TOKENIZER: Tokenizer = learn(CARD.tokenizer, [])
+SHORT = {
+    "epochs": 6.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
+    "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "base", CARD.build().initialize(7), CARD, TOKENIZER)
+    return tmp_path / "base"
+
+
+def files(tmp_path: Path, n: int = 240) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(n, 1, 1, 3)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(60, 2, 1, 3)),
+    }
+
+
+def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(base: Path) -> None:
+    import transformers as hf
+
+    opened = open_folder(base)
+    assert set(opened.model.specs) == {"characters"}
+    assert (opened.missing, opened.extra) == ((), ())
+    model = CARD.build().initialize(7)
+    assert all(torch.equal(p, opened.model.weights()[n]) for n, p in model.weights().items())
+    tokenizer = hf.AutoTokenizer.from_pretrained(base)
+    loaded, said = hf.AutoModel.from_pretrained(base, output_loading_info=True)
+    assert set(said["missing_keys"]) == {"pooler.dense.weight", "pooler.dense.bias"}
+    given = tokenizer(["The old king.", "A 👑"], padding="longest", return_tensors="pt")
+    with torch.no_grad():
+        theirs = loaded(**given).last_hidden_state
+    texts = [opened.tokenizer.encode(t).ids for t in ("The old king.", "A 👑")]
+    assert given["input_ids"][0, 1:-1].tolist() == texts[0].tolist()
+    with torch.no_grad():
+        document = given["attention_mask"] - 1
+        ours = model.eval().hidden(
+            Batch(inputs=given["input_ids"], visibility=Visibility(document=document))
+        )
+    real = given["attention_mask"].bool()
+    assert float((ours - theirs)[real].abs().max() / theirs.abs().max()) < 1e-5
+
+
+def test_it_learns_which_word_decides(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tuned = finetune(base, task="classify", out=out, **files(tmp_path), **SHORT)
+    assert tuned.best.dev["accuracy"] > 0.9
+    texts = ["the good cat runs", "a bad moon", "", "good " * 100]
+    together = tuned.predict(texts)
+    assert [a["label"] for a in together[:2]] == ["yes", "no"]
+    again, task = open_folder(out), read_task(out)
+    for text, answer in zip(texts, together, strict=True):
+        (alone,) = predict(again, [text], task=task)
+        assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    import transformers as hf
+
+    _, said = hf.AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+
+
+def test_words_are_tagged(base: Path, tmp_path: Path) -> None:
+    tags = {"cat": "B-X", "house": "B-Y", "red": "I-X", "the": "O"}
+
+    def sentences(n: int, seed: int) -> str:
+        rng = np.random.default_rng(seed)
+        made = [rng.choice(list(tags), rng.integers(1, 6)).tolist() for _ in range(n)]
+        return "\n\n".join("\n".join(f"{word} {tags[word]}" for word in words) for words in made)
+
+    (tmp_path / "train.conll").write_text(sentences(240, 1))
+    (tmp_path / "dev.conll").write_text(sentences(50, 2))
+    given = {"train": tmp_path / "train.conll", "dev": tmp_path / "dev.conll"}
+    tuned = finetune(base, task="tag", **given, **SHORT)
+    assert tuned.best.dev["entity_f1"] > 0.9
+    (answer,) = tuned.predict([["the", "cat", "red", "house", "the"]])
+    assert answer["labels"] == ["O", "B-X", "I-X", "B-Y", "O"]
+
+
+@pytest.mark.parametrize(
+    "method", ["lora:rank=4", "houlsby", "ia3", "bitfit", "frozen", "top:layers=1", "gradual"]
+)
+def test_every_way_of_tuning_but_those_before_a_text_takes_a_step(
+    method: str, base: Path, tmp_path: Path
+) -> None:
+    given = files(tmp_path, 32)
+    tuned = finetune(base, task="classify", tune=method, **given, **(SHORT | {"epochs": 1.0}))
+    assert tuned.best.dev["loss"] < 1
+
+
+def built() -> Model:
+    model = Model(SMALL, {"label": Labels(pool="summary")}).initialize(0).eval()
+    for p in model.parameters():
+        if p.dim() == 1:
+            torch.nn.init.normal_(p, mean=0.5, std=0.2)
+    return model
+
+
+def batch() -> Batch:
+    texts = [TOKENIZER.encode(t).ids for t in ("The old king saw her.", "A fox.", "Who?")]
+    return pad([Example(inputs=ids, targets=ids) for ids in texts], TOKENIZER.special)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "spec", [LoRA(rank=2, where=("all",)), LoRA(rank=2), Houlsby(width=4), Pfeiffer(width=4),
+             AdaMix(width=4, experts=2), IA3()],
+)  # fmt: skip
+def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> None:
+    model, given = built(), replace(batch(), targets=None, asked=None)
+    before = model(given, scores=True).scores["label"]
+    module = attach(model, spec, "one")
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    after = model(given, scores=True).scores["label"]
+    assert (after - before).abs().min() > 1e-4
+    with use(model, ["one", None, None]):
+        some = model(given, scores=True).scores["label"]
+    torch.testing.assert_close(some[0], after[0])
+    torch.testing.assert_close(some[1:], before[1:])
+    with pytest.raises(ValueError, match="chosen for 2 rows"), use(model, ["one", None]):
+        model(given)
+    detach(model, "one")
+    assert torch.equal(model(given, scores=True).scores["label"], before)
+
+
+@pytest.mark.parametrize("spec", [Prefix(length=2), Prompt(length=2), Mix()])
+def test_adapters_that_it_cannot_have_are_refused(spec) -> None:
+    with pytest.raises(ValueError, match=r"blocks; LoRA|cannot be mixed"):
+        attach(built(), spec, "one")
+
+
+def test_layers_are_grouped_from_the_bottom_to_the_top() -> None:
+    groups = layers(built())
+    assert len(groups) == 2 + SMALL.n_layers
+    starts = [{n.split(".")[1] for n in group} for group in groups]
+    assert starts[0] == {"tokens", "position", "segments", "embed_norm", "first", "down"}
+    assert starts[1] == starts[2] == {"layers"}
+    assert starts[3] == {"up", "last", "label"}
+    assert sum(map(len, groups)) == len(list(built().named_parameters()))
+
+
+@torch.no_grad()
+def test_vectors_of_texts_do_not_depend_on_other_texts_or_on_how_they_are_read() -> None:
+    model = built()
+    texts = ["", "a", "The old king saw her.", "12 quiet houses " * 5, "👑", "road " * 60]
+    for layer in (0, 1, 2, -1):
+        for pooling in ("mean", "first", "last"):
+            together = embed(model, TOKENIZER, texts, pooling=pooling, layer=layer)
+            for text, vector in zip(texts, together, strict=True):
+                (alone,) = embed(model, TOKENIZER, [text], pooling=pooling, layer=layer)
+                np.testing.assert_allclose(alone, vector, atol=2e-5)
+    each = embed(model, TOKENIZER, texts, pooling="none")
+    assert [len(rows) for rows in each] == [min(len(text) + 2, 256) for text in texts]
+    with pytest.raises(ValueError, match="layer must be from -3 to 2"):
+        embed(model, TOKENIZER, texts, layer=3)
+
+
+def test_it_fills_no_blanks_and_says_so() -> None:
+    with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
+        fill(built(), TOKENIZER, ["a [MASK] b"])
