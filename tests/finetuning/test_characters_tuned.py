@@ -8,6 +8,7 @@ import pytest
 import torch
 import toy_models as toy
 
+import unmask
 from unmask.adapters.attach import attach, detach, use
 from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
 from unmask.adapters.lora import LoRA
@@ -27,6 +28,7 @@ from unmask.hiding.collate import pad
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
 from unmask.published.canine import CANINE_MINI
+from unmask.serving.pretrain import pretrain
 from unmask.tokens.tokenizer import Tokenizer, learn
 
 SMALL = replace(
@@ -196,3 +198,37 @@ def test_vectors_of_texts_do_not_depend_on_other_texts_or_on_how_they_are_read()
 def test_it_fills_no_blanks_and_says_so() -> None:
     with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
         fill(built(), TOKENIZER, ["a [MASK] b"])
+
+
+def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
+    text = "\n\n".join(f"The {who} saw the fox." for who in "abcdefgh")
+    (tmp_path / "text.txt").write_text(text * 8)
+    sizes = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "block": 16}
+    run = pretrain(
+        "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "run", steps=3, length=32,
+        changes=[*(f"architecture.{n}={x}" for n, x in sizes.items()), "batch_tokens=256"],
+        quiet=True, device="cpu",
+    )  # fmt: skip
+    assert set(run.model.specs) == {"characters"}
+    assert open_folder(tmp_path / "run").missing == ()
+    with pytest.raises(ValueError, match="packing: canine-mini"):
+        pretrain(
+            "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "no", steps=1,
+            changes=["packing=pack"], quiet=True,
+        )  # fmt: skip
+
+
+def test_several_parts_share_it_whatever_they_read_of_a_text(base: Path, tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("summary", "mean")}
+    for name, out in folders.items():
+        finetune(
+            base, task="classify", tune="lora:rank=2", out=out, options={"pool": name},
+            seed=len(name), **files(tmp_path, 32), **(SHORT | {"epochs": 1.0, "rate": 1e-2}),
+        )  # fmt: skip
+    several = unmask.Several(folders)
+    texts = [text for text, _ in toy.texts(9, 5, 1, 12)]
+    names = [list(folders)[i % 2] for i in range(9)]
+    alone = {name: unmask.load(folder) for name, folder in folders.items()}
+    for text, name, answer in zip(texts, names, several.predict(texts, names), strict=True):
+        expected = alone[name].predict([text])[0]["probabilities"]
+        assert answer["probabilities"] == pytest.approx(expected, abs=1e-4)

@@ -10,11 +10,13 @@ from unmask.batch import IGNORE, Batch, Example
 from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
 from unmask.heads.model import Model
 from unmask.hiding.collate import pad
+from unmask.hiding.objectives import CANINE_C
 from unmask.model.positions import Learned
 from unmask.published.bert import BASE as BERT_BASE
 from unmask.published.canine import BASE
 from unmask.tokens import code_points
-from unmask.tokens.vocabulary import CANINE
+from unmask.tokens.tokenizer import learn
+from unmask.tokens.vocabulary import CANINE, CodePoints, TokenizerSpec
 
 SMALL = replace(
     BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_buckets=64, block=8, position=Learned(64)
@@ -149,3 +151,25 @@ def test_it_needs_turns_and_a_network_that_hashes() -> None:
         whole(replace(texts(), turn=None))
     with pytest.raises(ValueError, match="hashes characters"):
         Model(BERT_BASE, {"characters": CharactersInTurn()})
+
+
+def test_what_stands_in_a_few_texts_is_learned() -> None:
+    known = learn(TokenizerSpec(CodePoints(), CANINE), [])
+    rows = [known.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]
+    architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)
+    whole = Model(architecture, {"characters": CharactersInTurn()}).initialize(0).train()
+    optimizer = torch.optim.AdamW(whole.parameters(), 3e-3)
+    losses = []
+    for step in range(150):
+        drawn = np.random.default_rng(step)
+        batch = pad([CANINE_C(row, known.special, drawn) for row in rows], known.special)
+        loss = whole(batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    # Which of the words it was may be hidden with all that tells it: chance remains there.
+    assert np.mean(losses[-20:]) < 0.4 < 2.5 < np.mean(losses[:5])
+
+
+PLACES = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]

@@ -23,6 +23,10 @@ SPECIALS = {
         size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
         ids=frozenset(range(5)),
     ),
+    "canine-mini": Special(
+        size=V, pad=0, start=1, end=2, mask=3, before=(1,), between=(2,), after=(2,),
+        ids=frozenset(range(4)),
+    ),
     "gpt2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
     "t5-mini": Special(
         size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
@@ -70,7 +74,7 @@ def state(run):
     return {**loop.model_tensors(run), **run.optimizer.tensors()}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, "canine-mini"])
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer)

@@ -160,11 +160,11 @@ class Several:
         which = [name if name in model.adapters else None for name in names]
         only = which[0] if len(set(which)) == 1 else which
         if isinstance(only, str) and not find(model, only).mixes:
-            batch = pad(examples, special).to(model.device)
+            batch = model.roomy(pad(examples, special)).to(model.device)
             with use(model, only):
                 part = self._parts[only]
                 return list(part.asked.scores(part.model, batch, questions))
-        plain = pad([replace(e, label=None) for e in examples], special)
+        plain = model.roomy(pad([replace(e, label=None) for e in examples], special))
         every = any(self._parts[name].model.reads_all_layers for name in names)
         summary = any(self._parts[name].model.reads_summary for name in names)
         read = replace(plain, all_layers=every, summary=summary)
