@@ -23,8 +23,8 @@ from unmask.batch import Visibility
 from unmask.model.attention import Sight, attend
 from unmask.model.band import Band
 
-LENGTHS = (256, 384, 448, 512, 1024, 1280, 2048, 4096, 8192)
-ENOUGH = 30.0
+LENGTHS = (256, 384, 448, 512, 1024, 2048, 4096, 8192)
+ENOUGH = 20.0
 """Seconds after which a length has no more rounds, but for the first."""
 
 

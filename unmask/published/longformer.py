@@ -13,7 +13,7 @@ from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.initialize import Normal
-from unmask.model.names import Names, need
+from unmask.model.names import Names
 from unmask.model.positions import Learned, LearnedModule
 from unmask.published import bert, roberta
 from unmask.published.card import Paper
@@ -47,7 +47,7 @@ NAMES = Names(
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a = roberta.FIELDS.read(theirs)
     assert isinstance(a, Architecture)
-    said = need(theirs, "attention_window")
+    said = theirs.get("attention_window", 512)  # their default
     both = [said] * a.n_layers if isinstance(said, int) else list(said)
     if len(both) != a.n_layers or any(w < 2 or w % 2 for w in both):
         raise ValueError(
