@@ -10,7 +10,9 @@ import pytest
 import torch
 from reference import SHAPES, bert, gpt2, saved, t5
 from safetensors.torch import load_file
+from small_models import tokenizer
 
+from unmask.batch import Batch
 from unmask.checkpoints.huggingface import heads_without_class, open_folder, write_folder
 from unmask.heads.labels import Labels
 from unmask.published.catalogue import MODELS
@@ -86,6 +88,23 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     unread = {name: x.numel() for name, x in written.items() if name not in known}
     assert {n for n in unread if not n.startswith(own)} == UNREAD.get(card.family, set())
     assert loaded.num_parameters() + sum(unread.values()) == model.parameter_count()
+
+
+@pytest.mark.parametrize(
+    "name", ["bert-tiny", "roberta-mini", "distilbert-mini", "flaubert-mini", "modernbert-mini"]
+)
+@torch.no_grad()
+def test_what_their_tokenizer_gives_their_model_reads_as_ours(name: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    card, words = MODELS[name], tokenizer("bert")
+    card = card.with_vocabulary(words.special)
+    model = card.build().initialize(0).eval()
+    write_folder(tmp_path, model, card, words)
+    given = hf.AutoTokenizer.from_pretrained(tmp_path)("the old king", return_tensors="pt")
+    theirs = hf.AutoModel.from_pretrained(tmp_path).eval()(**given).last_hidden_state
+    ours = model.hidden(Batch(inputs=given["input_ids"]))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])

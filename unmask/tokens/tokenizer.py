@@ -146,15 +146,22 @@ class Tokenizer:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
         return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets
 
-    def save(self, folder: Path, *, length: int | None = None) -> None:
+    def save(
+        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+    ) -> None:
         """Write tokenizer.json and tokenizer_config.json; transformers.AutoTokenizer opens them.
 
         Args:
             folder: made if it is not there.
             length: the longest row that the model reads, for `model_max_length`.
+            segments: whether the model is told which of two texts a token is of. None: if that is
+                so in the family of the special tokens.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = _config(self.frame) | ({} if length is None else {"model_max_length": length})
+        if segments is not None:
+            there = ["token_type_ids"] if segments else []
+            config["model_input_names"] = ["input_ids", *there, "attention_mask"]
         write_whole(folder / "tokenizer.json", self._backend.to_str(pretty=True))
         write_whole(
             folder / "tokenizer_config.json",
@@ -274,12 +281,15 @@ class CodePointTokenizer(Tokenizer):
         pipeline.check_unicode(text)
         return [(i, i + 1) for i in range(len(text))]
 
-    def save(self, folder: Path, *, length: int | None = None) -> None:
+    def save(
+        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+    ) -> None:
         """Write tokenizer_config.json, as transformers.CanineTokenizer reads it.
 
         Args:
             folder: made if it is not there.
             length: the longest row that the model reads, for `model_max_length`.
+            segments: that tokenizer tells them always.
         """
         folder.mkdir(parents=True, exist_ok=True)
         frame = self.frame
