@@ -66,6 +66,7 @@ def test_columns_that_are_named_are_taken() -> None:
         ("classify", "text label", (), "x", "no column 'x'"),
         ("classify", "a b label", ("a", "b"), None, "classify reads 1 columns of text, got 2"),
         ("pairs", "text label", (), None, r"which two columns hold the texts\?"),
+        ("classify", "premise hypothesis label", (), None, "two texts, which task = pairs reads"),
         ("pairs", "a label", ("a",), None, "pairs reads 2 columns of text, got 1"),
         ("tag", "text label", (), None, r"which column holds the words\?"),
     ],

@@ -190,8 +190,21 @@ class TextRows:
 
 
 def find_text(table: Table) -> tuple[str, ...]:
-    """Find a column of text."""
-    return (reading.find_one(table, reading.ONE_TEXT, "text"),)
+    """Find a column of text.
+
+    Raises:
+        ValueError: there is none, with the columns that there are; or there are two that belong
+            together.
+    """
+    try:
+        return (reading.find_one(table, reading.ONE_TEXT, "text"),)
+    except ValueError:
+        if (two := reading.find_two(table, reading.TWO_TEXTS)) is None:
+            raise
+        raise ValueError(
+            f"{table.path}: {two[0]!r} and {two[1]!r} are two texts, which task = pairs reads "
+            "together; for one of them name it by the option text"
+        ) from None
 
 
 def find_pair(table: Table) -> tuple[str, ...]:
