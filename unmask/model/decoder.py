@@ -17,6 +17,9 @@ class MaskDecoder:
     says, H, stays the context; H plus a vector for each place asks it, through the last layer;
     what comes of it asks again, through the same layer. So the last layer's reading of H itself is
     not made (released code, `EnhancedMaskDecoder`).
+
+    Deviates: all tokens ask, as in the released code; those that are hidden would do (appendix
+    A.7).
     """
 
     length: int = 512
