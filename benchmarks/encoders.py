@@ -79,7 +79,7 @@ def _baseline(record: Record) -> str:
 
 def main() -> int:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--tokens", type=int, default=12_000_000)
