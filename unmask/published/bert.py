@@ -86,6 +86,17 @@ NAMES = Names(
     prefix="bert.",
 )
 
+
+def backbone_names(module: str) -> str:
+    """Return the lines of the network alone, for a family that calls it otherwise than `bert`."""
+    lines = [line.split() for line in NAMES.table.splitlines() if line.split()]
+    return "\n".join(
+        " ".join(line).replace(" bert.", f" {module}.")
+        for line in lines
+        if line[0].startswith("backbone.") and "tied" not in line
+    )
+
+
 TABLE = {
     "vocab_size": "vocab_size",
     "d_model": "hidden_size",

@@ -34,13 +34,8 @@ SMALL = replace(
 )
 HEADS = {"generator": Generator(size=1 / 4), "replaced": Replaced()}
 
-_BACKBONE = "\n".join(
-    line.replace(" bert.", " electra.")
-    for line in bert.NAMES.table.splitlines()
-    if line.split() and line.split()[0].startswith("backbone.") and "cls." not in line
-)
 NAMES = Names(
-    _BACKBONE
+    bert.backbone_names("electra")
     + """
     backbone.widen                               electra.embeddings_project
     heads.replaced.dense                         discriminator_predictions.dense

@@ -57,13 +57,8 @@ BASE = replace(
 )
 HEADS = {"language": bert.HEADS["language"]}
 
-_BACKBONE = "\n".join(
-    line.replace(" bert.", " roberta.")
-    for line in bert.NAMES.table.splitlines()
-    if line.split() and line.split()[0].startswith("backbone.") and "cls." not in line
-)
 NAMES = Names(
-    _BACKBONE
+    bert.backbone_names("roberta")
     + """
     heads.next_sentence.dense                    roberta.pooler.dense
     heads.choice.dense                           roberta.pooler.dense
