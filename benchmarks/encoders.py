@@ -1,14 +1,18 @@
 """Every encoder pretrained from scratch on the same text, and what it has learned, as a table.
 
-    python benchmarks/encoders.py --out FOLDER [--models bert-mini,electra-mini] [--tokens 12000000]
-        [--threads 1]
+    python benchmarks/encoders.py --out FOLDER [--models bert-mini,electra-mini] [--tokens 8000000]
+        [--threads 1] [--size tiny]
     python benchmarks/encoders.py --out FOLDER --table
 
 Each model is a run of `unmask pretrain` in FOLDER, with its own objective, tokenizer and defaults,
 as many tokens (padding included) for all; a run that was interrupted goes on where it was. The
 bigram table is told the true token before each that is asked. Tokens of different tokenizers are
-not the same text: bytes a token stand beside them. What the runs are worth in fine-tuning, beside
-random weights: `python benchmarks/methods.py FOLDER/RUN --methods full [--random]`.
+not the same text: bytes a token stand beside them; CANINE, whose tokens are characters, reads four
+times as many. Size tiny is the width and depth of BERT-tiny (Turc et al. 2019, arXiv:1908.08962;
+DistilBERT: half of its layers) at 2,048 tokens a step: on a core or two, many small steps teach
+more than few of a larger network. What the
+runs are worth in fine-tuning, beside random weights: `python benchmarks/methods.py FOLDER/RUN
+--methods full [--random]`.
 
 Data: ../shared/data/wikipedia-en.
 """
@@ -18,6 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from unmask.serving.pretrain import card_recipe
 from unmask.serving.record import Record, read_record
 from unmask.tokens.shards import Shards
 
@@ -27,8 +32,33 @@ MODELS = (
     "deberta-v3-mini", "distilbert-mini", "modernbert-mini", "longformer-mini", "canine-mini",
 )  # fmt: skip
 
+TINY = {"d_model": 128, "n_layers": 2, "n_heads": 2, "d_ff": 512}
+OWN = {
+    "albert-mini": {"embed_width": 64},
+    "electra-mini": {"embed_width": 64},
+    "distilbert-mini": {"n_layers": 1},
+    "modernbert-mini": {"d_ff": 192},  # gated: three matrices
+}
+CHARACTERS = {"canine-mini": 4}
+"""How many times as many tokens make as much text."""
 
-def pretrain(model: str, out: Path, tokens: int, threads: int) -> int:
+
+def size(model: str, name: str) -> list[str]:
+    """Say in the words of the command line what differs from the card."""
+    if name == "mini":
+        return []
+    found = TINY | OWN.get(model, {})
+    sets = [f"architecture.{key}={value}" for key, value in found.items()]
+    if card_recipe(model).look_beside:
+        sets.append("look_beside=1")
+    return [
+        part
+        for text in (*sets, f"batch_tokens={2048 * CHARACTERS.get(model, 1)}")
+        for part in ("--set", text)
+    ]
+
+
+def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> int:
     """Run `unmask pretrain`, or go on with it; return its exit status."""
     run = out / model
     if (run / "config.json").is_file():
@@ -39,7 +69,8 @@ def pretrain(model: str, out: Path, tokens: int, threads: int) -> int:
     else:
         command += [
             model, "--data", str(DATA / "train.txt.xz"), "--out", str(run),
-            "--tokens", str(tokens), "--checkpoint-every", "200", "--set", "evaluate_every=500",
+            "--tokens", str(tokens * CHARACTERS.get(model, 1)), "--checkpoint-every", "400", "--set", "evaluate_every=1000",
+            *size(model, shape),
         ]  # fmt: skip
     return subprocess.run([*command, "--threads", str(threads)], check=False).returncode
 
@@ -82,8 +113,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--tokens", type=int, default=12_000_000)
+    parser.add_argument("--tokens", type=int, default=8_000_000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--size", choices=("tiny", "mini"), default="tiny")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     if asked.table:
@@ -97,7 +129,9 @@ def main() -> int:
         return 0
     asked.out.mkdir(parents=True, exist_ok=True)
     failed = [
-        m for m in asked.models.split(",") if pretrain(m, asked.out, asked.tokens, asked.threads)
+        m
+        for m in asked.models.split(",")
+        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size)
     ]
     return 1 if failed else 0
 

@@ -1,7 +1,6 @@
-"""Make what unmask-mini-en is trained from: its text, and the weights that its runs begin with.
+"""Make what unmask-mini-en is trained from: its text, and vectors blended with those of skip-gram.
 
     python scripts/mini_en.py text WIKIPEDIA BOOKS OUT
-    python scripts/mini_en.py begin RECIPE TOKENIZER OUT
     python scripts/mini_en.py blend TOKENS MODEL OUT  (pip install gensim)
     python scripts/mini_en.py finish RUN OUT
 
@@ -12,21 +11,15 @@ commands that follow.
 
 import argparse
 import lzma
-import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface import Opened, locate, open_folder, write_folder
-from unmask.published.catalogue import published
+from unmask.checkpoints.huggingface import locate, open_folder, write_folder
 from unmask.serving.folders import save_model
-from unmask.serving.pretrain import card_recipe, changed, network
 from unmask.tokens.shards import Shards
-from unmask.tokens.tokenizer import Tokenizer
-from unmask.training.recipe import read
 
 KEYBOARD = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "…": "...", "\u00a0": " "}
@@ -35,13 +28,6 @@ KEYBOARD = str.maketrans(
 quotes and dashes have vectors, too."""
 LEAST = {"wikipedia": 8, "books": 3}
 """Words of a line that is kept: headings are not."""
-
-LAYERS = 2
-"""The first ones, in which two heads begin by looking at a neighbor."""
-SLOWEST, FASTEST = 0.02, 0.9 * math.pi
-"""Of the sinusoids, in radians a place: the slowest as a share of the fastest."""
-LOUDNESS = 0.1
-"""Of the sinusoids, where all other weights have a standard deviation of 0.05."""
 
 
 def write_text(wikipedia: Path, books: Path, out: Path) -> None:
@@ -69,49 +55,6 @@ def documents(path: Path, least: int) -> Iterator[list[str]]:
                 kept = []
     if kept:
         yield kept
-
-
-def write_begin(recipe_file: str, tokenizer_folder: Path, out: Path) -> None:
-    """Write random weights in which two heads of the first layers look left and right."""
-    recipe = read(recipe_file, base=card_recipe)
-    card = changed(published(recipe.model), recipe)
-    tokenizer = Tokenizer.load(tokenizer_folder)
-    model = network(card, recipe, tokenizer)
-    weights, width = model.weights(), model.stack.d_head
-    turns = look_around(weights["backbone.position.table.weight"].data, width)
-    for i in range(LAYERS):
-        q, k = (weights[f"backbone.layers.{i}.attention.{name}.weight"].data for name in "qk")
-        look_beside(q, k, turns)
-    card = replace(card, architecture=model.architecture)
-    save_model(
-        Opened(card=card, model=model, tokenizer=tokenizer, labels=(), missing=(), extra=()), out
-    )
-
-
-def look_around(table: torch.Tensor, width: int) -> torch.Tensor:
-    """Make the first `width` numbers of each position sinusoids; return radians a place of each."""
-    share = torch.arange(width // 2) / (width // 2 - 1)
-    turns = FASTEST * SLOWEST**share
-    angle = torch.arange(len(table))[:, None] * turns
-    table[:, 0:width:2] = LOUDNESS * angle.sin()
-    table[:, 1:width:2] = LOUDNESS * angle.cos()
-    return turns
-
-
-def look_beside(q: torch.Tensor, k: torch.Tensor, turns: torch.Tensor) -> None:
-    """Let head 0 begin by looking at the place before, head 1 at the one after.
-
-    Their keys are the sinusoids, their queries the sinusoids turned by one place.
-    """
-    width = 2 * len(turns)
-    for head, step in enumerate((-1, 1)):
-        queries, keys = (weight[head * width : (head + 1) * width] for weight in (q, k))
-        queries[:], keys[:] = 0, 0
-        for i, turn in enumerate(turns.tolist()):
-            cos, sin = math.cos(turn * step), math.sin(turn * step)
-            pair = slice(2 * i, 2 * i + 2)
-            queries[pair, pair] = torch.tensor([[cos, sin], [-sin, cos]])
-        keys[:, :width] = torch.eye(width)
 
 
 def write_blended(tokens: Path, folder: Path, out: Path) -> None:
@@ -172,12 +115,9 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     what = parser.add_subparsers(dest="what", required=True)
-    text, begin, blend, finish = map(what.add_parser, ("text", "begin", "blend", "finish"))
+    text, blend, finish = map(what.add_parser, ("text", "blend", "finish"))
     for name in ("wikipedia", "books", "out"):
         text.add_argument(name, type=Path)
-    begin.add_argument("recipe")
-    begin.add_argument("tokenizer", type=Path)
-    begin.add_argument("out", type=Path)
     for name in ("tokens", "model", "out"):
         blend.add_argument(name, type=Path)
     for name in ("run", "out"):
@@ -185,8 +125,6 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "text":
         write_text(given.wikipedia, given.books, given.out)
-    elif given.what == "begin":
-        write_begin(given.recipe, given.tokenizer, given.out)
     elif given.what == "blend":
         write_blended(given.tokens, given.model, given.out)
     else:

@@ -214,6 +214,8 @@ SMALL_SCALE: Mapping[str, Any] = {
     "dropout": 0.0,
 }
 """What leaves the plateau of word frequencies within minutes: docs/log.md, 2026-11-21."""
+SMALL_BESIDE: Mapping[str, Any] = {**SMALL_SCALE, "look_beside": 2}
+"""The same of a masked model whose places are learned vectors: docs/log.md, 2026-11-22."""
 
 
 def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
@@ -230,7 +232,7 @@ def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
         length=128,
         batch_tokens=4_096,
         rate=3e-3,
-        training=SMALL_SCALE,
+        training=SMALL_BESIDE,
         parameters=parameters,
         hub=None,
         note="Width and depth of Turc et al. 2019; the vocabulary is 8,192 tokens, there 30,522.",

@@ -215,7 +215,7 @@ def _for_two_cores(name: str, parameters: int, like: Published) -> Published:
         length=128,
         batch_tokens=4_096,
         rate=3e-3,
-        training=bert.SMALL_SCALE,
+        training=bert.SMALL_BESIDE,
         parameters=parameters,
         hub=None,
         note=f"Not in the paper: for two CPU cores, with the width and depth of {like.name}.",

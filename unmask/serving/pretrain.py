@@ -31,6 +31,7 @@ from unmask.heads.neighbors import OF_PARTS
 from unmask.hiding.objectives import NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
+from unmask.model.beside import look_beside
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
@@ -601,11 +602,15 @@ def network(
     """Return the network that a run begins with, for the ids of its tokenizer.
 
     Raises:
-        ValueError: the tokenizer has more ids than the given weights have vectors.
+        ValueError: the tokenizer has more ids than the given weights have vectors; or heads of this
+            network cannot look beside.
     """
     if begun is None:
         architecture = fitted(card.architecture, tokenizer.special)
-        return replace(card, architecture=architecture).build().initialize(recipe.seed)
+        model = replace(card, architecture=architecture).build().initialize(recipe.seed)
+        if recipe.look_beside:
+            look_beside(model.backbone, recipe.look_beside)
+        return model
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     return begun.model.train()
 

@@ -89,6 +89,9 @@ class Recipe:
     architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Differences to the card's architecture, as plain data: {"d_model": 128}."""
     dropout: float | None = None
+    look_beside: int = 0
+    """In so many layers, the first, two heads begin by looking at the place before and the one
+    after (see `unmask.model.beside`). Not of a network that begins with given weights."""
     frozen: tuple[str, ...] = ()
     """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
     the vectors of tokens."""
@@ -155,6 +158,7 @@ class Recipe:
         _between("clip", self.clip, 0.0, math.inf)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
+        _between("look_beside", float(self.look_beside), 0.0, math.inf)
         if not 0 <= self.sampling <= 1:
             raise ValueError(f"sampling must be from 0 to 1, got {self.sampling}")
         if not 0 <= self.seed < 2**63:

@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unmask.batch import Batch
+from unmask.model.architecture import Architecture
+from unmask.model.beside import look_beside
+from unmask.model.initialize import Normal
+from unmask.model.positions import Learned, Rotary
+from unmask.model.transformer import Block, Transformer
+from unmask.published.bert import BERT_MINI
+from unmask.published.catalogue import MODELS
+from unmask.serving.pretrain import card_recipe
+from unmask.training.recipe import Recipe
+
+A = Architecture(
+    vocab_size=300, d_model=64, n_layers=3, n_heads=4, d_ff=64, dropout=0.0, attention_dropout=0.0,
+    norm_embedding=True, position=Learned(64, offset=2), initialize=Normal(0.05),
+)  # fmt: skip
+
+
+def drawn(a: Architecture) -> Transformer:
+    torch.manual_seed(0)
+    stack = Transformer(a)
+    for name, module in stack.named_modules():
+        a.initialize(name, module, a)
+    return stack.eval()
+
+
+def shares(stack: Transformer, layer: int) -> torch.Tensor:
+    """The attention [h t t] of a layer of a text of random tokens, that layer reading the first."""
+    with torch.no_grad():
+        x = stack.embed(Batch(inputs=torch.randint(300, (1, 40))))
+        block = stack.layers[layer]
+        assert isinstance(block, Block)
+        own = block.attention
+        q, k = own.heads(own.q(x)), own.heads(own.k(x))
+        return (own.scale * q @ k.mT).softmax(-1)[0]
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_two_heads_look_at_the_places_beside(layer: int) -> None:
+    stack = drawn(A)
+    before = shares(stack, layer)
+    look_beside(stack, 2)
+    share = shares(stack, layer)
+    for head, step in ((0, -1), (1, 1)):
+        beside = share[head].diagonal(step)
+        assert beside.mean() > 0.15 > 4 * before[head].diagonal(step).mean()
+        assert (
+            share[head][2:-2].argmax(-1) == torch.arange(2, 38) + step
+        ).float().mean() > 0.5  # by chance: 1 in 40
+
+
+def test_other_layers_and_heads_stay_as_drawn() -> None:
+    stack, other = drawn(A), drawn(A)
+    look_beside(stack, 2)
+    changed = {
+        name
+        for (name, x), y in zip(stack.named_parameters(), other.parameters(), strict=True)
+        if not torch.equal(x, y)
+    }
+    assert changed == {
+        "position.table.weight",
+        *(f"layers.{i}.attention.{part}.weight" for i in (0, 1) for part in "qk"),
+    }
+    width = A.d_head
+    for i in (0, 1):
+        ours, theirs = (s.state_dict()[f"layers.{i}.attention.q.weight"] for s in (stack, other))
+        assert torch.equal(ours[2 * width :], theirs[2 * width :])
+
+
+@pytest.mark.parametrize(
+    ("a", "layers", "says"),
+    [
+        (replace(A, position=Rotary()), 1, "learned vectors of places"),
+        (replace(A, embed_width=16), 1, "as wide as the hidden states, 64, got 16"),
+        (replace(A, n_heads=1), 1, "two heads"),
+        (A, 4, "look_beside = 4 needs so many layers"),
+    ],
+)
+def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        look_beside(Transformer(a), layers)
+
+
+def test_a_negative_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="look_beside must be at least 0"):
+        Recipe(model="bert-mini", look_beside=-1)
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if card_recipe(n).look_beside])
+def test_every_card_that_asks_for_it_can(name: str) -> None:
+    card = MODELS[name]
+    assert isinstance(card.architecture, Architecture)
+    small = replace(card.architecture, vocab_size=8)
+    look_beside(Transformer(small), card_recipe(name).look_beside)
+
+
+def test_bert_mini_asks_for_it() -> None:
+    assert card_recipe(BERT_MINI.name).look_beside == 2
