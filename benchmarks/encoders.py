@@ -69,7 +69,8 @@ def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> in
     else:
         command += [
             model, "--data", str(DATA / "train.txt.xz"), "--out", str(run),
-            "--tokens", str(tokens * CHARACTERS.get(model, 1)), "--checkpoint-every", "400", "--set", "evaluate_every=1000",
+            "--tokens", str(tokens * CHARACTERS.get(model, 1)),
+            "--checkpoint-every", "400", "--set", "evaluate_every=1000",
             *size(model, shape),
         ]  # fmt: skip
     return subprocess.run([*command, "--threads", str(threads)], check=False).returncode
