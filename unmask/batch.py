@@ -100,6 +100,7 @@ class Visibility:
         *,
         strict: bool = False,
         window: int | None = None,
+        dilation: int = 1,
         wide: "Bool[torch.Tensor, 'b keys'] | None" = None,
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
         """Say which of `keys` tokens the last `queries` of them see.
@@ -107,7 +108,8 @@ class Visibility:
         None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
         tells the kernel), unless `strict`, a window or a document needs it. With `strict`, rank[j]
         < rank[i]: the stream that may not see its own token. With `window`, only tokens at most so
-        many columns away: a matter of the layer, and not transitive. It does not bind `wide` ones.
+        many columns away, each counted as `dilation` columns, between which it sees none: a matter
+        of the layer, and not transitive. It does not bind `wide` ones.
         """
         import torch
 
@@ -121,7 +123,7 @@ class Visibility:
         place = torch.arange(keys, device=None if visible is None else visible.device)
         q, k = place[keys - queries :, None], place[None, :]
         if window is not None:
-            near = ((q - k).abs() <= window)[None]
+            near = (((q - k).abs() <= window * dilation) & ((q - k) % dilation == 0))[None]
             if wide is not None:
                 near = near | wide[:, None, :] | wide[:, keys - queries :, None]
             visible = near if visible is None else visible & near

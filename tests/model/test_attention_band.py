@@ -40,15 +40,18 @@ def visibilities(t: int) -> dict[str, Visibility]:
     }
 
 
-def visible(v: Visibility, t: int, window: int, wide: list[list[int]] | None = None) -> Tensor:
+def visible(
+    v: Visibility, t: int, window: int, wide: list[list[int]] | None = None, dilation: int = 1
+) -> Tensor:
     """Say pair by pair, in plain Python, who sees whom within a window."""
+    near = range(-window * dilation, window * dilation + 1, dilation)
     found = torch.zeros(B, t, t, dtype=torch.bool)
     for b, i, j in itertools.product(range(B), range(t), range(t)):
         free = wide is not None and (i in wide[b] or j in wide[b])
         rank = None if v.rank is None else v.rank[b % len(v.rank)]
         document = None if v.document is None else v.document[b % len(v.document)]
         found[b, i, j] = (
-            (abs(i - j) <= window or free)
+            (i - j in near or free)
             and (not v.causal or j <= i)
             and (rank is None or bool(rank[j] <= rank[i]))
             and (document is None or bool(document[i] == document[j]))
@@ -65,12 +68,12 @@ def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def in_blocks(
-    v: Visibility, t: int, _: int = 0, *, window: int, wide: Tensor | None = None
+    v: Visibility, t: int, _: int = 0, *, window: int, wide: Tensor | None = None, dilation: int = 1
 ) -> Sight:
     """Return a sight that is a band, however short the text is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "BANDED_FROM", -1000)
-        sight = Sight.of(v, t, t, window=window, wide=wide)
+        sight = Sight.of(v, t, t, window=window, wide=wide, dilation=dilation)
     assert sight.band is not None
     return sight
 
@@ -102,6 +105,36 @@ def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> No
         dense = Sight.of(v, t, t, window=window)
         if dense.band is None:
             check(dense, v, t, mask)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+@pytest.mark.parametrize("dilation", [2, 3, 7])
+@pytest.mark.parametrize("case", visibilities(3))
+def test_a_dilated_window_equals_a_mask_of_all_pairs(case: str, dilation: int, window: int) -> None:
+    """Linear in blocks as without, also where the text is no multiple of anything."""
+    for t in (1, 2 * dilation, 17, 23):
+        torch.manual_seed(t)
+        v = visibilities(t)[case]
+        mask = visible(v, t, window, dilation=dilation)
+        check(in_blocks(v, t, window=window, dilation=dilation), v, t, mask)
+        dense = Sight.of(v, t, t, window=window, dilation=dilation)
+        assert dense.band is None
+        check(dense, v, t, mask)
+        at = torch.randint(t, (B,))
+        row = in_blocks(v, t, window=window, dilation=dilation).only(at, t).mask
+        assert row is not None
+        assert torch.equal(row[:, 0, 0], mask[torch.arange(B), 0, at])
+
+
+def test_a_dilated_window_sees_wide_tokens() -> None:
+    t, v = 19, Visibility()
+    mask = visible(v, t, 2, COLUMNS.tolist(), dilation=3)
+    blocks = in_blocks(v, t, window=2, wide=COLUMNS, dilation=3)
+    x = inputs(t)
+    ours, expected = attend(*x, blocks, scale=0.3), reference(*x, mask)
+    narrow = [[i for i in range(t) if i not in row] for row in COLUMNS.tolist()]
+    for b, rows in enumerate(narrow):  # what the wide ones ask, `WideAttention` asks again
+        assert torch.allclose(ours[b][:, rows], expected[b][:, rows], atol=1e-12)
 
 
 COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])

@@ -34,6 +34,9 @@ class Architecture:
     window: tuple[int | None, ...] = ()
     """How many columns away a token sees, in the first layer, the second and so on, from the start
     again; None, or nothing: any."""
+    dilation: tuple[int, ...] = ()
+    """Of a layer's window, by layers likewise: a token sees every so many columns only, and so many
+    times as far (Beltagy et al. 2020, section 3.1, "Dilated Sliding Window"). Nothing: 1."""
     global_attention: bool = False
     """Tokens that the batch calls wide are bound by no window; they read by projections of their
     own (Beltagy et al. 2020, section 3.1)."""
@@ -67,6 +70,8 @@ class Architecture:
         for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if any(d < 1 for d in self.dilation):
+            raise ValueError(f"dilation must be at least 1 in each layer, got {self.dilation}")
         if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
 
@@ -80,6 +85,11 @@ class Architecture:
         """Width of token vectors before the first block."""
         return self.embed_width or self.d_model
 
+    def reach(self, i: int) -> tuple[int | None, int]:
+        """Return the window of layer i and its dilation."""
+        window = self.window[i % len(self.window)] if self.window else None
+        return window, self.dilation[i % len(self.dilation)] if self.dilation else 1
+
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart.
 
@@ -90,8 +100,7 @@ class Architecture:
         attention = 4 * self.d_model * self.n_heads * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
         each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
-        near = self.window or (None,)
-        reach = [near[i % len(near)] for i in range(self.n_layers)]
+        reach = [self.reach(i)[0] for i in range(self.n_layers)]
         seen = each * sum(length if w is None else min(length, 2 * w + 1) for w in reach)
         matrices = attention * (1 + self.cross) + forward
         widen = 0 if self.embed_width is None else self.embed_width * self.d_model

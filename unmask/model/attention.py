@@ -74,6 +74,7 @@ class Sight:
         keys: int,
         *,
         window: int | None = None,
+        dilation: int = 1,
         prefix: int = 0,
         wide: Int[Tensor, "b g"] | None = None,
     ) -> "Sight":
@@ -88,9 +89,9 @@ class Sight:
                 raise ValueError(f"wide tokens need all {text} columns at once, got {queries}")
             asked = Wide(wide, Sight(_after(seen(visibility, wide, text), prefix)))
         if window is not None and queries == keys and keys >= 3 * window + BANDED_FROM:
-            return cls(band=Band(visibility, window, wide), wide=asked)
+            return cls(band=Band(visibility, window, dilation, wide), wide=asked)
         loose = None if wide is None else marked(wide, text)
-        mask = visibility.among(queries, text, window=window, wide=loose)
+        mask = visibility.among(queries, text, window=window, dilation=dilation, wide=loose)
         return cls(_after(mask, prefix), causal=visibility.causal, wide=asked)
 
     def only(self, at: Int[Tensor, "b"], keys: int) -> "Sight":
@@ -188,11 +189,11 @@ def _banded(
     q: Tensor, k: Tensor, v: Tensor, sight: Sight, band: Band, scale: float, dropout: Dropout | None
 ) -> Tensor:
     """Attend block by block, as if each were a row of its own."""
-    b, _, t, _ = q.shape
+    b, _, t, _ = q.shape  # [b h t e]
     blocks = sight.blocks(band, b, t, q.device)
     q, k, v = band.queries(q), band.keys(k), band.keys(v)
     y = attend(q, k, v, blocks, scale=scale, dropout=dropout)
-    return y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3)[:, :, :t]
+    return band.back(y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3), t)
 
 
 def _after(mask: Tensor | None, prefix: int) -> Tensor | None:

@@ -15,17 +15,20 @@ class Band:
     """Who sees whom within a window; the pairs of a text are never all written out.
 
     Queries are cut into blocks of `window` columns: each sees its own block of keys, the two beside
-    it, and the wide tokens.
+    it, and the wide tokens. With a dilation of n, columns 0, n, 2 n, ... are put side by side
+    first, then 1, n + 1, ... and so on, which makes a dilated window one without holes.
     """
 
     visibility: Visibility
     window: int
+    dilation: int = 1
     wide: Int[Tensor, "b g"] | None = None
 
     def row(self, at: Int[Tensor, "b"], keys: int) -> Bool[Tensor, "b 1 1 s"]:
         """Say what one query of each row sees, the one in column `at`."""
         place = torch.arange(keys, device=at.device)
-        visible = (place - at[:, None]).abs() <= self.window
+        away = place - at[:, None]
+        visible = (away.abs() <= self.window * self.dilation) & (away % self.dilation == 0)
         if self.wide is not None:
             visible |= marked(self.wide, keys) | (self.wide == at[:, None]).any(1, keepdim=True)
         own = seen(self.visibility, at[:, None], keys)
@@ -39,8 +42,9 @@ class Band:
         """
         v, w = self.visibility, self.window
         k = self._columns(keys, device)[:, :, None]  # [b n 1 s]
-        q = torch.arange(k.shape[1] * w, device=device).view(1, -1, w, 1)
+        q = self._column(torch.arange(k.shape[1] * w, device=device), keys).view(1, -1, w, 1)
         near = torch.ones(w, 3 * w, dtype=torch.bool, device=device).triu().tril(2 * w)
+        near = near & ((q - k[..., : 3 * w]) % self.dilation == 0)
         near = F.pad(near, (0, k.shape[-1] - 3 * w), value=True)
         visible = near & (k >= 0) & (k < keys)
         if v.causal:
@@ -53,23 +57,45 @@ class Band:
 
     def _columns(self, keys: int, device: torch.device) -> Int[Tensor, "b n s"]:
         """Return which columns the keys of each block are; of none, or a wide one again, -1."""
-        w = self.window
-        near = torch.arange(-w, (-(-keys // w) + 1) * w, device=device).unfold(0, 3 * w, w)[None]
+        w, n = self.window, self.dilation * -(-keys // self.dilation)
+        near = torch.arange(-w, (-(-n // w) + 1) * w, device=device).unfold(0, 3 * w, w)[None]
+        near = self._column(near, keys).masked_fill(near < 0, -1)
         if self.wide is None:
             return near
         again = _at(marked(self.wide, keys), near)
         wide = self.wide[:, None].expand(-1, near.shape[1], -1)
         return torch.cat((near.masked_fill(again, -1), wide), -1)
 
+    def _column(self, which: Int[Tensor, "*n"], keys: int) -> Int[Tensor, "*n"]:
+        """Return the column that is put at each place; of places after all, one after `keys`."""
+        n = -(-keys // self.dilation)
+        column = which % n * self.dilation + which // n
+        return torch.where(which < n * self.dilation, column, keys)
+
+    def _apart(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h n e"]:
+        """Put the columns side by side that see each other; some are zeros at the end."""
+        if self.dilation == 1:
+            return x
+        x = F.pad(x, (0, 0, 0, -x.shape[2] % self.dilation))
+        return x.unflatten(2, (-1, self.dilation)).transpose(2, 3).flatten(2, 3)
+
+    def back(self, x: Float[Tensor, "b h n e"], t: int) -> Float[Tensor, "b h t e"]:
+        """Put columns where they were, and cut off what was filled up."""
+        if self.dilation > 1:
+            x = x[:, :, : self.dilation * -(-t // self.dilation)]
+            x = x.unflatten(2, (self.dilation, -1)).transpose(2, 3).flatten(2, 3)
+        return x[:, :, :t]
+
     def queries(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h w e"]:
         """Cut into blocks, the last one filled up with zeros."""
+        x = self._apart(x)
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.window)).unflatten(2, (-1, self.window))
         return x.transpose(1, 2).flatten(0, 1)
 
     def keys(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
         """Lay out what the queries of each block may see."""
-        w = self.window
-        padded = F.pad(x, (0, 0, w, w + -x.shape[2] % w))
+        w, apart = self.window, self._apart(x)
+        padded = F.pad(apart, (0, 0, w, w + -apart.shape[2] % w))
         if x.requires_grad:  # overlapping views are free for one row, but their gradient is slow
             cut = padded.unflatten(2, (-1, w)).transpose(1, 2)
             near = torch.cat((cut[:, :-2], cut[:, 1:-1], cut[:, 2:]), 3)  # [b n h 3*w e]

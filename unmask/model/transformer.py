@@ -177,11 +177,13 @@ class Transformer(nn.Module):
             raise ValueError("a model with a convolution reads a text at once, not piece by piece")
         x = self.widen(self.embed(batch, past))
         queries, keys = x.shape[1], past + x.shape[1]
-        visibility, windows = batch.visibility, self.a.window or (None,)
+        visibility, reach = batch.visibility, [self.a.reach(i) for i in range(len(self.layers))]
         wide = batch.wide if self.a.global_attention else None
         sights = {
-            w: Sight.of(visibility, queries, keys, window=w, prefix=prefix, wide=wide)
-            for w in set(windows)
+            (w, d): Sight.of(
+                visibility, queries, keys, window=w, dilation=d, prefix=prefix, wide=wide
+            )
+            for w, d in set(reach)
         }
         geometry = self.position.geometry(x, keys)
         memory_sight = Sight()
@@ -192,7 +194,7 @@ class Transformer(nn.Module):
             if batch.all_layers:
                 below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
             only = batch.only if i == len(self.layers) - 1 else None
-            sight = sights[windows[i % len(windows)]]
+            sight = sights[reach[i]]
             read = partial(layer, x, geometry, sight, memory, memory_sight, cache, i)
             if decoder is not None and i == len(self.layers) - 1:
                 x = decoder(x, places(batch, past))
