@@ -10,6 +10,7 @@ from unmask.published import (
     alephbert,
     bert,
     canine,
+    coco_lm,
     deberta,
     deberta_v2,
     distilbert,
@@ -28,7 +29,7 @@ from unmask.published.card import Published
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, canine, longformer, modernbert, gpt, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
