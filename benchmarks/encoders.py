@@ -29,7 +29,8 @@ from unmask.tokens.shards import Shards
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "wikipedia-en"
 MODELS = (
     "bert-mini", "roberta-mini", "spanbert-mini", "albert-mini", "electra-mini", "deberta-mini",
-    "deberta-v3-mini", "distilbert-mini", "modernbert-mini", "longformer-mini", "canine-mini",
+    "deberta-v3-mini", "coco-lm-mini", "distilbert-mini", "modernbert-mini", "longformer-mini",
+    "canine-mini",
 )  # fmt: skip
 
 TINY = {"d_model": 128, "n_layers": 2, "n_heads": 2, "d_ff": 512}

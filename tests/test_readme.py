@@ -20,6 +20,7 @@ HIDDEN = {
 }
 BESIDES = {
     "replaced": "words; which of those that a generator puts there are wrong",
+    "corrected": "words; what stood where a generator put others, and whose part a crop is",
     "boundary": "spans of words, also from their two ends",
 }
 

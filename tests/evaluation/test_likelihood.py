@@ -17,6 +17,7 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.evaluation import likelihood
 from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.hiding.objectives import BERT, GPT, MASKED, T5
+from unmask.published.catalogue import MODELS
 from unmask.text.corpus import Document
 
 SEPARATOR = "\n\n"
@@ -202,6 +203,16 @@ def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, "BertForMaskedLM")
     said = evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, length=24)
     assert set(said.loss) == set(said.accuracy) == set(said.asked) == {"masked"}
+
+
+def test_a_head_that_answers_two_questions_has_both_evaluated() -> None:
+    card, known = MODELS["coco-lm-mini"], tokenizer("bert")
+    a = replace(card.architecture, vocab_size=known.size, d_model=16, n_heads=2, d_ff=16)
+    model = replace(card, architecture=a).build().initialize(0)
+    said = evaluate(model, known, card.objective, DOCUMENTS[:3], length=60)
+    assert said.loss.keys() == {"masked", "copied", "corrected", "crop"}
+    assert said.asked["copied"] > said.asked["corrected"] == said.asked["masked"]
+    assert said.perplexity.keys() == {"masked"}
 
 
 def test_nothing_to_ask_is_an_error(models: dict) -> None:

@@ -15,12 +15,14 @@ from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning.by_cloze import ByCloze
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
 from unmask.finetuning.kinds.cloze import cloze
+from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.patterns import Pattern
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
 from unmask.hiding.collate import pad
+from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import Pipeline
 
 WORDS = {"no": "2", "yes": "8"}
@@ -233,6 +235,14 @@ def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
         pad([a.example, b.example], one.special)
     with pytest.raises(ValueError, match="among different tokens"):
         pad([a.example, replace(a.example, among=None)], one.special)
+
+
+def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one_or_none() -> None:
+    for name, transform in (("coco-lm-mini", None), ("electra-mini", "gelu")):
+        spec = language_spec(MODELS[name])
+        assert (spec.transform, spec.bias, spec.tied) == (transform, True, True)
+    with pytest.raises(ValueError, match="models of the family canine name no tokens"):
+        language_spec(MODELS["canine-mini"])
 
 
 def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:

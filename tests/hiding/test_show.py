@@ -127,6 +127,12 @@ def test_two_parts_of_a_text_are_shown_as_such():
     assert alone.sees == "every token sees every token"
 
 
+def test_a_crop_is_shown_as_a_part_of_its_text():
+    x = told(objectives.COCO_LM, BERT, text(range(10, 22)))
+    assert x.label == "B is a part of A, to be told from those of other texts"
+    assert x.sees == "every token sees every token of its own part"
+
+
 def test_long_texts_are_laid_out_in_rows_that_fit():
     x = told(objectives.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
     for width in (60, 80, 200):

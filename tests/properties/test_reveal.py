@@ -52,6 +52,7 @@ CASES = [
     Case(
         "pairs of single sentences", Pair(objectives.MASKED, NextSentence(single=True)), BERT, None
     ),
+    Case("COCO-LM", objectives.COCO_LM, BERT, None),
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
@@ -118,7 +119,13 @@ def contains(text: np.ndarray, part: np.ndarray) -> bool:
 def test_what_is_hidden_can_be_revealed(case, text, seed):
     e, special = example(case, text, seed), case.special
     whole = reveal(e, special)
-    if shifted(e):
+    if e.part is not None:
+        first = whole[e.part == 0]
+        assert first.tolist() == [*special.before, *text.ids, *special.after]
+        crop = e.inputs[e.part == 1][len(special.before) : -len(special.after)]
+        assert contains(text.ids, crop)
+        assert len(crop) == -(-9 * len(text) // 10)
+    elif shifted(e):
         asked_nothing_at_the_end = e.targets[-1] == IGNORE
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
         assert (whole[:n] == text.ids[:n]).all()

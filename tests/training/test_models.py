@@ -27,6 +27,10 @@ SPECIALS = {
         size=V, pad=0, start=1, end=2, mask=3, before=(1,), between=(2,), after=(2,),
         ids=frozenset(range(4)),
     ),
+    "coco-lm-mini": Special(
+        size=V, pad=1, start=0, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
+        ids=frozenset(range(5)),
+    ),
     "gpt2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
     "t5-mini": Special(
         size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
@@ -64,7 +68,7 @@ def run(name, micro_tokens=100, **changes):
     loader = Loader(
         texts=Text(), rows=np.stack((cuts[:-1], cuts[1:]), 1),
         objective=card.objective, special=SPECIALS[name],
-        length=40, batch_tokens=256, micro_tokens=micro_tokens, seed=5,
+        length=60, batch_tokens=256, micro_tokens=micro_tokens, seed=5,
     )  # fmt: skip
     recipe = Recipe(model=name, steps=6, rate=1e-2, log_every=4, seed=5)
     return loop.start(replace(recipe, **changes), model, loop.reading(loader))
@@ -74,7 +78,7 @@ def state(run):
     return {**loop.model_tensors(run), **run.optimizer.tensors()}
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "canine-mini"])
+@pytest.mark.parametrize("name", [*FAMILIES, "canine-mini", "coco-lm-mini"])
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer)

@@ -97,7 +97,7 @@ def _heads(
         said = {"heads": record["heads"]}
         return dict(from_dict(_Trained, said, f"{folder / CONFIG}").heads)
     name = _TASKS.get(str(config.get("task_type")))
-    card = family(str(read_json(home / "config.json").get("model_type")))
+    card = family(read_json(home / "config.json"))
     if name is None:
         return {}
     return {name: _head(name, card, folder)}

@@ -86,6 +86,8 @@ def _why_never(model: Model, card: Published, name: str | None) -> str | None:
         return "PEFT has no layout for parameters without an adapter"
     if card.names.by_head:
         return "PEFT has no layout for maps that are joined head by head"
+    if not card.fields.in_transformers:
+        return "transformers has no class of this family"
     if own := heads_without_class(card, model.specs):
         return f"no class of transformers has a head {next(iter(own.values()))}"
     before_text = isinstance(find(model, name), PrefixModule | PromptModule)

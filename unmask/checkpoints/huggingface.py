@@ -25,7 +25,7 @@ from unmask.config import from_dict, to_dict
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import Language
-from unmask.heads.model import IN_PRETRAINING, HeadSpec, Model
+from unmask.heads.model import HeadSpec, Model, kept_with
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.names import Names, Read
@@ -126,7 +126,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
 
 def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:
     try:
-        card = family(str(theirs.get("model_type")))
+        card = family(theirs)
         architecture = card.fields.read(theirs)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
@@ -169,13 +169,15 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
     The class is the one that has the most of the others.
     """
     own = {n: said for n, s in specs.items() if (said := _without_class(card, s)) is not None}
-    left = [n for n, s in specs.items() if n not in own and not isinstance(s, IN_PRETRAINING)]
+    left = [n for n, s in specs.items() if n not in own and kept_with(s)]
     class_of = max((k for k in card.fields.classes if set(k) <= set(left)), key=len)
     return own | {n: type(specs[n]).__name__ for n in left if n not in class_of}
 
 
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
-    """Say what opens a model with heads that transformers lacks; None: it opens all of it."""
+    """Say what opens a model of which transformers lacks something; None: it opens all of it."""
+    if not card.fields.in_transformers:
+        return "transformers has no class of this family: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
         return None
@@ -208,7 +210,8 @@ def _heads(
     if OWN in theirs:
         return from_dict(_Own, theirs[OWN], f"{folder / 'config.json'}: {OWN}").heads
     wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
-    names = next((k for k, v in card.fields.classes.items() if v == wanted), tuple(card.heads))
+    kept = tuple(name for name, spec in card.heads.items() if kept_with(spec))
+    names = next((k for k, v in card.fields.classes.items() if v == wanted), kept)
     made: dict[str, HeadSpec] = {}
     for name in names:
         if name == "label" and card.labels is not None:
@@ -338,7 +341,7 @@ def write_folder(
     others = heads_without_class(card, model.specs)
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
     state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
-    if all(n in others or isinstance(s, IN_PRETRAINING) for n, s in model.specs.items()):
+    if all(n in others or not kept_with(s) for n, s in model.specs.items()):
         state = card.names.without_prefix(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
@@ -356,7 +359,7 @@ def config_of(
     """Return their config.json of a model of ours."""
     own = heads_without_class(card, model.specs)
     classes = card.fields.classes
-    specs = {n: s for n, s in model.specs.items() if not isinstance(s, IN_PRETRAINING)}
+    specs = {n: s for n, s in model.specs.items() if kept_with(s)}
     has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
     theirs = card.fields.write(resized(model.architecture, model.vocab_size))

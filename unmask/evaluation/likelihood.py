@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from unmask.batch import Batch, Example, Tokens
 from unmask.generation.reading import at_rest
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
-from unmask.heads.model import Model, asked_by
+from unmask.heads.model import Head, Model, asked_by
 from unmask.hiding.collate import by_size, pad, size
 from unmask.hiding.objectives import AnyObjective
 from unmask.text.corpus import Document
@@ -91,17 +92,18 @@ def evaluate(
         raise ValueError(f"seed must be at least 0, got {seed}")
     read = _Read()
     budget = objective.budget(length, tokenizer.special)
-    wanted = set(objective.asks) | {
-        getattr(spec, "term", name)
+    answering = [
+        cast(Head, model.heads[name])
         for name, spec in model.specs.items()
         if asked_by(name, spec) in objective.asks
-    }
+    ]
     sums: dict[str, _Sum] = {}
     with at_rest(model), torch.random.fork_rng():
         torch.manual_seed(seed)  # of a generator's guesses
         for pieces in _windows(_pieces(documents, tokenizer, budget, read)):
             examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
             for batch in _batches(examples, tokenizer, batch_tokens):
+                wanted = {name for head in answering for name in head.count(batch)}
                 for name, term in model(batch.to(model.device)).terms.items():
                     if name in wanted:
                         right = 0 if term.right is None else int(term.right)

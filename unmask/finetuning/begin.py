@@ -140,7 +140,7 @@ def _opened(folder: Path, task: Task, auxiliary: float) -> Beginning:
         return _converted(opened, task, auxiliary)
     theirs = read_json(folder / "config.json")
     try:
-        card = replace(family(str(theirs.get("model_type"))), name=folder.name)
+        card = replace(family(theirs), name=folder.name)
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)

@@ -31,7 +31,8 @@ class Corrected:
     term: str = "corrected"
     copied: str = "copied"
     """The name of the term about copying."""
-    transform: Activation = "gelu"
+    transform: Activation | None = None
+    """What comes before the scores of tokens, as in `Language` (released code, `CLMHead`: none)."""
     weight: float = 1.0
     copy_weight: float = 50.0
     """Section 4.1 and appendix B."""

@@ -14,7 +14,6 @@ from unmask.heads.prediction import Prediction
 from unmask.model.architecture import Architecture
 from unmask.model.canine import Table, embedding
 from unmask.model.parts import Activation
-from unmask.model.positions import LearnedModule
 from unmask.model.transformer import Transformer
 
 Sharing = Literal["all", "tokens", "none", "disentangled"]
@@ -40,6 +39,10 @@ class Generator:
     transform: Activation = "gelu"
     sharing: Sharing = "all"
     weight: float = 1.0
+    drawn_with_dropout: bool = True
+    """Tokens are drawn from what is said as it is learned; otherwise from what a second reading
+    without dropout says (Meng et al. 2021, arXiv:2102.08473, section 4, "Model Architecture";
+    released code, `generator_sample_mode`)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= 1:
@@ -85,8 +88,7 @@ class GeneratorHead(nn.Module):
         """Have what is shared in common with the model."""
         if self.spec.sharing == "all":
             self.network.segments, self.network.embed_norm = backbone.segments, backbone.embed_norm
-            if isinstance(backbone.position, LearnedModule):
-                self.network.position = backbone.position
+            self.network.position.share(backbone.position)
         if self.spec.sharing == "disentangled":
             backbone.tokens.register_forward_hook(self._add)
 
@@ -111,10 +113,21 @@ class GeneratorHead(nn.Module):
             with torch.no_grad():
                 self._table[0].weight -= self.network.tokens.weight
 
-    def flops(self, length: int, asked: float) -> float:
-        """Count the forward's FLOPs a token, the share `asked` of which is scored."""
+    @property
+    def reads_twice(self) -> bool:
+        """Whether what it draws from is another reading than what it learns from."""
         a = self.network.a
-        return self.network.flops(length) + asked * 2 * a.d_embed * a.vocab_size
+        drops = a.dropout or a.attention_dropout or a.feed_forward_dropout or a.final_dropout
+        return not self.spec.drawn_with_dropout and bool(drops)
+
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token, the share `asked` of which is scored.
+
+        A second reading is not learned from: it costs a third of one that is.
+        """
+        times = 4 / 3 if self.reads_twice else 1
+        a = self.network.a
+        return times * self.network.flops(length) + asked * 2 * a.d_embed * a.vocab_size
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked."""
@@ -126,6 +139,8 @@ class GeneratorHead(nn.Module):
             return batch, Prediction()
         hidden = self.network(batch)
         prediction = self.language(hidden, batch, scores=scores)
+        if self.training and self.reads_twice:
+            hidden = self._without_dropout(batch)
         flat, inputs, targets = (
             hidden.flatten(0, 1),
             batch.inputs.flatten(),
@@ -141,6 +156,13 @@ class GeneratorHead(nn.Module):
             original=original.view_as(batch.inputs),
         )
         return read, prediction
+
+    @torch.no_grad()
+    def _without_dropout(self, batch: Batch) -> Float[Tensor, "b t d"]:
+        self.network.eval()
+        hidden = self.network(batch)
+        self.network.train()
+        return hidden
 
     @torch.no_grad()
     def _drawn(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
-from unmask.heads.corrected import Corrected
+from unmask.heads.corrected import Corrected, CorrectedHead
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import Language, LanguageHead
@@ -44,8 +44,16 @@ HeadSpec = (
     | Corrected
     | CharactersInTurn
 )
-IN_PRETRAINING = Neighbors | Generator
-"""Heads that serve pretraining alone: a trained model is kept without them."""
+
+
+def kept_with(spec: HeadSpec) -> bool:
+    """Say whether a trained model is kept with a head.
+
+    Not with one that serves pretraining alone: a generator, or a comparison without weights.
+    """
+    if isinstance(spec, Neighbors):
+        return spec.transform is not None
+    return not isinstance(spec, Generator)
 
 
 @runtime_checkable
@@ -172,7 +180,7 @@ class Model(nn.Module):
         for head in self.heads.values():
             if isinstance(head, Corrupting):
                 weights = head.apart(weights)
-        gone = [n for n, spec in self.specs.items() if isinstance(spec, IN_PRETRAINING)]
+        gone = [n for n, spec in self.specs.items() if not kept_with(spec)]
         left = tuple(f"heads.{name}." for name in gone)
         return {name: x for name, x in weights.items() if not name.startswith(left)}
 
@@ -236,7 +244,7 @@ class Model(nn.Module):
         forward (Kaplan et al. 2020, section 2.1).
         """
         scores = 2 * self.stack.d_embed * self.vocab_size if any(
-            isinstance(head, LanguageHead) for head in self.heads.values()
+            isinstance(head, LanguageHead | CorrectedHead) for head in self.heads.values()
         ) else 0  # fmt: skip
         beside = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Corrupting)]
         forward = self.backbone.flops(length)

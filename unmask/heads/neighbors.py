@@ -1,4 +1,4 @@
-"""Hidden states -> which of many texts follows which; without a weight of its own."""
+"""Hidden states -> which of many texts follows which."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +12,7 @@ from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.canine import Table
+from unmask.model.parts import ACTIVATIONS, Activation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +34,17 @@ class Neighbors:
     among: Literal["others", "all"] = "others"
     """What a first part chooses from: the second parts, or all parts but itself (Meng et al. 2021,
     arXiv:2102.08473, equation 7)."""
+    transform: Activation | None = None
+    """A linear map, this activation and a norm come before the cosine (ibid., released code,
+    `SCLHead`). None: what stands for a part is compared as it is, and the head has no weights."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
     def build(self, architecture: Architecture, table: Table) -> "NeighborsHead":
-        """Build the head, which has no weights."""
-        return NeighborsHead(self)
+        """Build the head of a stack."""
+        return NeighborsHead(self, architecture)
 
 
 OF_PARTS = {
@@ -53,9 +57,13 @@ OF_PARTS = {
 class NeighborsHead(nn.Module):
     """Similarities of the parts of texts, and their cross-entropy."""
 
-    def __init__(self, spec: Neighbors) -> None:
+    def __init__(self, spec: Neighbors, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
+        self.dense = self.norm = None
+        if spec.transform is not None:
+            self.dense, self.norm = nn.Linear(a.d_model, a.d_model), a.norm.build(a.d_model)
+            self.activation = ACTIVATIONS[spec.transform]
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the texts that have two parts."""
@@ -73,7 +81,7 @@ class NeighborsHead(nn.Module):
         if batch.parts is None:
             return Prediction()
         stand_for = _means if self.spec.pool == "mean" else _firsts
-        first, second = (F.normalize(x.float(), dim=-1) for x in stand_for(hidden, batch.parts))
+        first, second = map(self._direction, stand_for(hidden, batch.parts))
         said = first @ second.T / self.spec.temperature
         kept = {self.spec.term: said} if scores else {}
         own = torch.arange(len(said), device=said.device)
@@ -86,6 +94,11 @@ class NeighborsHead(nn.Module):
         lost = torch.stack([F.cross_entropy(x, own, reduction="sum") for x in asked]).sum()
         right = (asked[0].argmax(-1) == own).sum() if len(said) else own.sum()
         return Prediction(kept, {self.spec.term: Term(lost / 2, len(said), right)})
+
+    def _direction(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        if self.dense is not None and self.norm is not None:
+            x = self.norm(self.activation(self.dense(x)))
+        return F.normalize(x.float(), dim=-1)
 
     def _beside(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
         """Score parts of one side among each other, and none with itself."""

@@ -274,7 +274,8 @@ def _sees(example: Example) -> str:
 def _label(example: Example, objective: AnyObjective) -> str | None:
     label = example.label
     if example.part is not None:
-        among = "B is what followed A, to be told from those of other texts"
+        what = "a part of A" if "crop" in objective.asks else "what followed A"
+        among = f"B is {what}, to be told from those of other texts"
         return among if example.part.any() else "nothing, for the text is too short for two parts"
     if label is None or isinstance(label, np.ndarray):
         return None

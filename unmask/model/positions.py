@@ -71,6 +71,9 @@ class PositionModule(nn.Module):
         """Return the part that lives in layer i."""
         return Place()
 
+    def share(self, other: Any) -> None:
+        """Have in common with another stack's part what is added to token vectors, if anything."""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -102,6 +105,10 @@ class LearnedModule(PositionModule):
                 f"a text of {last + 1} tokens is longer than the model's {self.length} positions"
             )
         return self.table(place + self.offset)
+
+    def share(self, other: "LearnedModule") -> None:
+        """Look up in the other's table."""
+        self.table = other.table
 
 
 @dataclass(frozen=True)
@@ -151,9 +158,92 @@ class BucketBiasModule(PositionModule):
 
     def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Tensor:
         """Look up [1 h t s]."""
-        place = torch.arange(keys, device=x.device)
-        away = place[None, :] - place[keys - x.shape[1] :, None]
-        return self.table(self.bucket(away)).permute(2, 0, 1)[None].contiguous()
+        return _biases(self.table, self.bucket(_away(x, keys)))
+
+
+def _away(x: Float[Tensor, "b t d"], keys: int) -> Int[Tensor, "t s"]:
+    """Return how far each of `keys` columns is from each column x, the last of them."""
+    place = torch.arange(keys, device=x.device)
+    return place[None, :] - place[keys - x.shape[1] :, None]
+
+
+def _biases(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Tensor, "1 h t s"]:
+    return table(bucket).permute(2, 0, 1)[None].contiguous()
+
+
+@dataclass(frozen=True)
+class LearnedAndBucketBias:
+    """A vector for each place, and a bias of the scores for each head and distance.
+
+    Distances are in buckets: each its own up to a quarter of all, then ever wider ones (released
+    code of Meng et al. 2021, `relative_position_bucket`; not T5's, whose borders are others).
+    """
+
+    length: int = 512
+    """How many places there are: the longest text."""
+    buckets: int = 32
+    """Half of them on each side; one of them no distance has (released code)."""
+    reach: int = 128
+    """From about this distance on all share the last bucket."""
+
+    def __post_init__(self) -> None:
+        if self.buckets < 4 or self.buckets % 2:
+            raise ValueError(f"buckets must be even and at least 4, got {self.buckets}")
+        if self.reach <= self.buckets // 4 + 1:
+            raise ValueError(
+                f"reach must be above {self.buckets // 4 + 1} (a quarter of the buckets, and 1), "
+                f"got {self.reach}"
+            )
+
+    def build(self, sizes: Sizes) -> PositionModule:
+        """Build the tables of places [length d_embed] and distances [buckets h]."""
+        return LearnedAndBucketBiasModule(self, sizes)
+
+
+class LearnedAndBucketBiasModule(PositionModule):
+    """Looks up the vector of each place, and the bias of each pair of places."""
+
+    def __init__(self, scheme: LearnedAndBucketBias, sizes: Sizes) -> None:
+        super().__init__()
+        self.scheme = scheme
+        self.absolute = LearnedModule(Learned(scheme.length), sizes)
+        self.table = nn.Embedding(scheme.buckets, sizes.n_heads)
+
+    def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
+        """Look up the vectors of places [b t d]."""
+        return self.absolute.embed(place)
+
+    def bucket(self, away: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
+        """Number the bucket of each distance key - query, from that of the farthest one before.
+
+        In a longer row, which holds several texts, what is farther away is not seen.
+        """
+        farthest = away.new_tensor(self.scheme.length - 1)
+        return self._signed(away.clamp(-farthest, farthest)) + self._signed(farthest)
+
+    def _signed(self, away: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        last, exact = self.scheme.buckets // 2 - 1, self.scheme.buckets // 4
+        return widening(away, exact, last - exact, self.scheme.reach).clamp(-last, last)
+
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Tensor:
+        """Look up [1 h t s]; places are counted through a row, as their distances are the same."""
+        return _biases(self.table, self.bucket(_away(x, keys)))
+
+    def share(self, other: "LearnedAndBucketBiasModule") -> None:
+        """Have the vectors of places in common; each stack has biases of its own."""
+        self.absolute.share(other.absolute)
+
+
+def widening(away: Int[Tensor, "*n"], exact: int, far: int, reach: int) -> Int[Tensor, "*n"]:
+    """Number the bucket of each distance: itself up to `exact`, then ever wider ones.
+
+    The one `far` beyond `exact` ends at `reach` - 1; larger distances have larger numbers still.
+    """
+    ratio = torch.log(away.abs().clamp(min=exact) / exact)
+    # in the numbers' own precision, where the last ratio must be 1 and no more
+    whole = torch.log(ratio.new_tensor((reach - 1) / exact))
+    beyond = torch.ceil(ratio / whole * far).long() + exact
+    return torch.where(away.abs() <= exact, away, beyond * away.sign())
 
 
 @dataclass(frozen=True)
@@ -360,12 +450,7 @@ class DisentangledModule(PositionModule):
         buckets = self.scheme.buckets
         if buckets is None:
             return away
-        exact = buckets // 2
-        ratio = torch.log(away.abs().clamp(min=exact) / exact)
-        # in the table's own precision, where the last ratio must be 1 and no more
-        whole = torch.log(ratio.new_tensor((self.scheme.reach - 1) / exact))
-        far = torch.ceil(ratio / whole * (exact - 1)).long() + exact
-        return torch.where(away.abs() <= exact, away, far * away.sign())
+        return widening(away, buckets // 2, buckets // 2 - 1, self.scheme.reach)
 
     def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Distances:
         """Return the vectors of distances, and which one is that of each pair.
@@ -429,4 +514,4 @@ def _looked_up(
     return scores.gather(-1, row.expand(*scores.shape[:2], *row.shape))
 
 
-Position = Learned | BucketBias | Rotary | Cycle | Disentangled
+Position = Learned | BucketBias | LearnedAndBucketBias | Rotary | Cycle | Disentangled

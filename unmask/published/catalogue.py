@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from typing import Any
 
 from unmask.box import BOX
 from unmask.published import (
@@ -9,6 +10,7 @@ from unmask.published import (
     alephbert,
     bert,
     canine,
+    coco_lm,
     deberta,
     deberta_v2,
     distilbert,
@@ -27,7 +29,7 @@ from unmask.published.card import Published
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, canine, longformer, modernbert, gpt, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
@@ -60,14 +62,18 @@ def nearest(name: str) -> str:
     return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 
 
-def family(model_type: str) -> Published:
-    """Return a card of the family that another library calls `model_type`.
+def family(theirs: Mapping[str, Any]) -> Published:
+    """Return a card of the family that a configuration of another library is of.
 
     Raises:
-        ValueError: no family has this name.
+        ValueError: it names no family of the catalogue, or none at all and has the keys of none.
     """
+    model_type = theirs.get("model_type")
     for card in MODELS.values():
-        if card.fields.model_type == model_type:
+        told = card.fields.unnamed
+        if card.fields.model_type == model_type or (
+            model_type is None and told and told <= theirs.keys()
+        ):
             return card
     known = sorted({card.fields.model_type for card in MODELS.values()})
-    raise ValueError(f"model_type {model_type!r} is not one of {known}")
+    raise ValueError(f"model_type {str(model_type)!r} is not one of {known}")

@@ -93,15 +93,24 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     lines += [
         "",
         "```python",
-        f"from transformers import AutoTokenizer, {kind}",
-        "",
-        'tokenizer = AutoTokenizer.from_pretrained("this folder")',
-        f'model = {kind}.from_pretrained("this folder")',
+        *_opening(kind if card.fields.in_transformers else None),
         "```",
         "",
         "It knows what stands in the text it was trained on, mistakes and prejudices included.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _opening(kind: str | None) -> list[str]:
+    """Write how to open a model by its class in transformers; None: there is none."""
+    if kind is None:
+        return ["import unmask", "", 'model = unmask.load("this folder")']
+    return [
+        f"from transformers import AutoTokenizer, {kind}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("this folder")',
+        f'model = {kind}.from_pretrained("this folder")',
+    ]
 
 
 def _task(heads: Mapping[str, Any], causal: bool) -> str:

@@ -334,7 +334,8 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
         raise ValueError(problem)
     opened = open_any(folder, seed=seed)
     card = _asked(opened.card, card, folder)
-    for name in OF_PARTS.keys() & set(card.objective.asks):  # of these no file knows
+    asked = OF_PARTS.keys() & set(card.objective.asks)
+    for name in asked - opened.model.specs.keys():  # of those without weights no file knows
         opened.model.add(name, OF_PARTS[name])
     add_generator(folder, opened.model)
     return Pipeline(replace(opened, card=card), read_task(folder))

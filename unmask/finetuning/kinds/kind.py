@@ -123,7 +123,13 @@ def one_stack(architecture: AnyArchitecture) -> Architecture:
 
 
 def language_spec(card: Published) -> Language:
-    """Return the head that names tokens: the model's own, or its family's."""
-    spec = card.heads.get(LANGUAGE) or family(card.fields.model_type).heads[LANGUAGE]
-    assert isinstance(spec, Language)
+    """Return the head that names tokens: the model's own, or its family's.
+
+    Raises:
+        ValueError: the family has none.
+    """
+    like = family({"model_type": card.fields.model_type})
+    spec = {**like.others, **like.heads, **card.heads}.get(LANGUAGE)
+    if not isinstance(spec, Language):
+        raise ValueError(f"models of the family {card.family} name no tokens")
     return spec

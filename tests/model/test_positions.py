@@ -1,0 +1,56 @@
+"""Places and distances: which of them share a bias."""
+
+import math
+
+import pytest
+import torch
+
+from unmask.model.architecture import Architecture
+from unmask.model.positions import LearnedAndBucketBias
+from unmask.model.transformer import Transformer
+
+
+def bucket(away: int, buckets: int, reach: int) -> int:
+    """COCO-LM's `relative_position_bucket`, in double precision and one distance at a time."""
+    half = buckets // 2
+    n, exact = abs(away), buckets // 4
+    if n >= exact:
+        share = math.log(n / exact) / math.log((reach - 1) / exact)
+        n = min(exact + math.ceil(share * (half - 1 - exact) - 1e-9), half - 1)
+    return n if away > 0 else -n
+
+
+@pytest.mark.parametrize(
+    ("length", "buckets", "reach"),
+    [(512, 32, 128), (512, 64, 128), (512, 128, 256), (40, 32, 128), (300, 6, 20), (64, 4, 3)],
+)
+def test_distances_are_in_the_buckets_of_the_released_code(length, buckets, reach) -> None:
+    scheme = LearnedAndBucketBias(length, buckets, reach)
+    a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
+    away = torch.arange(1 - length, length)
+    ours = Transformer(a).position.bucket(away[None])[0]
+    theirs = torch.tensor([bucket(x, buckets, reach) for x in away.tolist()])
+    assert torch.equal(ours, theirs - theirs.min())
+    assert int(ours.max()) <= buckets - 2
+
+
+def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> None:
+    scheme = LearnedAndBucketBias(8, 32, 128)
+    a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
+    position = Transformer(a).position
+    row = position.bucket(torch.tensor([[-20, -7, 0, 7, 20]]))[0].tolist()
+    assert row[0] == row[1] == 0
+    assert row[3] == row[4] == 2 * row[2]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "reach", "message"),
+    [
+        (31, 128, "buckets must be even and at least 4, got 31"),
+        (2, 128, "buckets must be even and at least 4, got 2"),
+        (32, 9, r"reach must be above 9 \(a quarter of the buckets, and 1\), got 9"),
+    ],
+)
+def test_buckets_that_cannot_be_are_refused(buckets: int, reach: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LearnedAndBucketBias(64, buckets, reach)

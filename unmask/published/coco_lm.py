@@ -1,0 +1,193 @@
+"""COCO-LM: Meng et al. 2021, arXiv:2102.08473.
+
+"COCO-LM: Correcting and Contrasting Text Sequences for Language Model Pretraining": a generator
+corrupts a text, the model finds and corrects what it did, and a crop of the text is to be found
+like the text itself. "Released code" is that of github.com/microsoft/COCO-LM, "released
+configuration" the config.json of the weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.corrected import Corrected
+from unmask.heads.generator import Generator
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.heads.model import HeadSpec
+from unmask.heads.neighbors import Neighbors
+from unmask.hiding.objectives import COCO_LM as BESIDE_A_CROP
+from unmask.model.architecture import Architecture
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, by_table
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Learned, LearnedAndBucketBias
+from unmask.published import bert, electra
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import Frame, TokenizerSpec, Unigram
+
+PAPER = Paper(
+    title="COCO-LM: Correcting and Contrasting Text Sequences for Language Model Pretraining",
+    authors="Meng, Xiong, Bajaj, Tiwary, Bennett, Han, Song",
+    year=2021,
+    arxiv="2102.08473",
+)
+
+FRAME = Frame(
+    pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
+    before=("[CLS]",), between=("[SEP]", "[SEP]"), after=("[SEP]",),
+    first=("[CLS]", "[PAD]", "[SEP]", "[UNK]"),
+)  # fmt: skip
+"""BERT's names, fairseq's order of ids and RoBERTa's pairs (released code, `Dictionary` and
+`COCOLMTokenizer`)."""
+
+BASE = replace(
+    bert.BASE,  # section 4, "Model Architecture"
+    vocab_size=64_000,  # section 4, "Pretraining Settings": base++, cased
+    n_segments=0,  # released configuration
+    position=LearnedAndBucketBias(512, buckets=64, reach=128),  # released configuration
+    norm=LayerNorm(eps=1e-5),  # released configuration
+    initialize=Normal(0.02),  # released code, `init_bert_params`
+)
+CONTRAST = Neighbors(term="crop", temperature=1.0, pool="first", among="all", transform="gelu")
+"""Section 3.3; released code, `SCLHead`, and its default temperature."""
+LABELS = Labels(activation="gelu")  # released code, `COCOLMClassificationHead`
+
+
+def heads(n_layers: int) -> dict[str, HeadSpec]:
+    """Return what a model is pretrained with whose generator has so many layers."""
+    beside = Generator(size=1.0, n_layers=n_layers, drawn_with_dropout=False)
+    return {"generator": beside, "corrected": Corrected(), "crop": CONTRAST}
+
+
+_LAYER = "cocolm.encoder.layer.*"
+_QKV = " + ".join(f"backbone.layers.*.attention.{name}" for name in "qkv")
+NAMES = Names(
+    f"""
+    backbone.tokens                              cocolm.embeddings.word_embeddings
+    backbone.position.absolute.table             cocolm.embeddings.position_embeddings
+    backbone.position.table  cocolm.relative_attention_bias  beside:backbone.position.absolute.table
+    backbone.position.table                      cocolm.embeddings.position_embeddings
+    backbone.segments                            cocolm.embeddings.token_type_embeddings
+    backbone.embed_norm                          cocolm.embeddings.LayerNorm
+    {_QKV}                                       {_LAYER}.attention.self_attn.in_proj
+    backbone.layers.*.attention.o                {_LAYER}.attention.self_attn.out_proj
+    backbone.layers.*.attention_norm.after       {_LAYER}.attention.LayerNorm
+    backbone.layers.*.feed_forward.up            {_LAYER}.intermediate.dense
+    backbone.layers.*.feed_forward.down          {_LAYER}.output.dense
+    backbone.layers.*.feed_forward_norm.after    {_LAYER}.output.LayerNorm
+    heads.crop.dense                             cocolm.scl_head.dense
+    heads.crop.norm                              cocolm.scl_head.LayerNorm
+    heads.corrected.language.bias                clm_head.bias
+    heads.language.bias                          clm_head.bias
+    heads.corrected.language.bias                clm_head.decoder.bias                    tied
+    heads.language.bias                          clm_head.decoder.bias                    tied
+    backbone.tokens                              clm_head.decoder                         tied
+    heads.label.dense                            classifier.dense
+    heads.label.out                              classifier.out_proj
+    """,
+    prefix="cocolm.",
+)
+"""As in the released code, huggingface/cocolm/modeling_cocolm.py. No class there has the corrective
+head; `clm_head` is what its scores are called in the authors' github.com/yumeng5/SuperGen, what the
+chance to copy is called is not known: ours are kept under our own names."""
+
+TABLE = {ours: key for ours, key in bert.TABLE.items() if not ours.startswith("position.")}
+_READ, _WRITE = by_table(TABLE, BASE, {"layer_norm_type": "post"})
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    length = int(theirs.get("max_position_embeddings", 512))  # their default, as the next two
+    buckets, reach = int(theirs.get("rel_pos_bins", 0)), int(theirs.get("max_rel_pos", 0))
+    biased = LearnedAndBucketBias(length, buckets, reach) if buckets else None
+    return replace(_READ(theirs), position=biased or Learned(length))
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    position = a.position
+    if isinstance(position, Learned) and not position.offset:
+        buckets = reach = 0
+    elif isinstance(position, LearnedAndBucketBias):
+        buckets, reach = position.buckets, position.reach
+    else:
+        raise ValueError(
+            "COCO-LM's format has a vector for each place, with or without biases in its own "
+            f"buckets, got {position}"
+        )
+    return _WRITE(a) | {
+        "max_position_embeddings": position.length,
+        "rel_pos_bins": buckets,
+        "max_rel_pos": reach,
+        "cls_dropout_prob": LABELS.dropout,
+    }
+
+
+FIELDS = Fields(
+    model_type="cocolm",
+    read=_read,
+    write=_write,
+    classes={("label",): "COCOLMForSequenceClassification", (): "COCOLMModel"},
+    in_transformers=False,
+    unnamed=frozenset({"rel_pos_bins", "max_rel_pos", "layer_norm_type"}),
+)
+
+COCO_LM_BASE = Published(
+    name="coco-lm-base",
+    family="coco-lm",
+    paper=PAPER,
+    architecture=BASE,
+    heads=heads(4),  # section 4, "Model Architecture"
+    others={"language": Language(term="masked", bias=True)},  # section 5.3: tuned by prompts
+    labels=LABELS,
+    objective=BESIDE_A_CROP,
+    # pieces of SentencePiece (released code), BPE in the paper; learned here as T5's are
+    tokenizer=TokenizerSpec(Unigram(64_000), FRAME),
+    length=512,  # section 4, "Pretraining Settings"
+    batch_tokens=2048 * 512,  # same section
+    rate=electra.ELECTRA_BASE.rate,  # not COCO-LM's: see the note
+    training={
+        **electra.ELECTRA_BASE.training,  # not COCO-LM's
+        "steps": 1_953_125,  # same section: base++ reads 4 billion sequences
+    },
+    parameters=135_258_881,
+    names=NAMES,
+    fields=FIELDS,
+    hub="microsoft/cocolm-base",
+    note="Base++ in the paper. Rate, warm-up and optimizer are ELECTRA's: those of the paper's "
+    "appendix could not be checked. A row of 512 tokens holds a text and its crop; in the paper "
+    "the text alone has 512. The generator stands in the folder `generator` of a run.",
+)
+COCO_LM_LARGE = replace(
+    COCO_LM_BASE,
+    name="coco-lm-large",
+    architecture=replace(
+        BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096,
+        position=LearnedAndBucketBias(512, buckets=128, reach=256),  # released configuration
+    ),
+    heads=heads(6),  # section 4, "Model Architecture"; 4 by default in the released code
+    rate=electra.ELECTRA_LARGE.rate,
+    parameters=369_490_433,
+    hub="microsoft/cocolm-large",
+    note=COCO_LM_BASE.note.replace("Base++", "Large++"),
+)  # fmt: skip
+_MINI = bert.BERT_MINI
+COCO_LM_MINI = replace(
+    COCO_LM_BASE,
+    name="coco-lm-mini",
+    architecture=replace(
+        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        position=LearnedAndBucketBias(128, buckets=32, reach=64), initialize=Normal(0.05),
+    ),
+    heads=heads(2),  # released code, `cocolm_small`
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=bert.SMALL_SCALE,
+    parameters=5_364_353,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini. A row holds "
+    "a text and its crop.",
+)  # fmt: skip
+
+CARDS = (COCO_LM_MINI, COCO_LM_BASE, COCO_LM_LARGE)
