@@ -1,6 +1,7 @@
 """Text as it grows: stop strings across tokens, and pieces that no later token changes."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
     said = list(text.encode())
     over = next((n for n in range(len(said) + 1) if wording.over(said[:n])), len(said))
     grown = pieces(wording, said[:over])
-    for before, after in zip(grown, grown[1:], strict=False):
+    for before, after in pairwise(grown):
         assert after.startswith(before)
     assert grown[-1] == text[: min((text.find(s) for s in stop if s in text), default=None)]
     assert not any("�" in piece for piece in grown)
