@@ -64,7 +64,7 @@ class Rows:
         hidden = self._model.backbone(replace(batch, place=place), self._cache)
         self._batch = replace(batch, inputs=batch.inputs[:, n:])
         scores = self._model.language.scores(hidden[:, -last:]).float()[..., : self._size]
-        if not bool(scores.isfinite().all()):
+        if not bool(scores.sum().isfinite()):  # a tenth of the time of looking at each
             raise FloatingPointError("the model's scores are not finite: its weights are damaged")
         return scores
 

@@ -143,8 +143,8 @@ class Decoding:
     window: bool = False
     """Of a text that has more tokens than a decoder has positions only the last are read: as many
     as leave room for what is yet to be said, but at least half of the positions. Where the
-    positions end, the last are read again; that costs reading a token more, at most, for each that
-    is said. False: such a prompt is an error, and a text ends where the positions do."""
+    positions end, the last are read again, which costs about a token read for each that is said.
+    False: such a prompt is an error, and a text ends where the positions do."""
     seed: int = 0
     """Of what is drawn."""
 
