@@ -14,6 +14,9 @@ from unmask.generation.settings import Decoding, decoding
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 
+WAYS = ((1.0, False), (1.0, "never"), (0.0, "never"), (2.0, "never"), (-1.0, True))
+"""Length penalty and early stopping; the second goes on where the first stops."""
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Model]]:
@@ -45,7 +48,7 @@ def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None
     end = free[0][2]
     lengths = set()
     for beams, best in ((2, 1), (5, 4)):
-        for penalty, early in ((1.0, False), (0.0, "never"), (2.0, "never"), (-1.0, True)):
+        for penalty, early in WAYS:
             how = {"beams": beams, "best": best, "length_penalty": penalty, "early_stopping": early}
             lengths |= {len(row) for row in check(reference, model, end, 12, **how)}
     assert len(lengths) > 3  # some end early
