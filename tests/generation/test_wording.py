@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_models import tokenizer
 
@@ -39,6 +39,7 @@ def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
             assert any(spelled(said[: ends[0]]) == expected + one for one in stop)
 
 
+@example(text="aba", stop=["aba", "b"])
 @given(
     text=st.text(alphabet="ab\n é☃😀", max_size=12),
     stop=st.lists(st.text(alphabet="ab\né☃", min_size=1, max_size=4), max_size=2),
@@ -50,7 +51,10 @@ def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
     grown = pieces(wording, said[:over])
     for before, after in pairwise(grown):
         assert after.startswith(before)
-    assert grown[-1] == text[: min((text.find(s) for s in stop if s in text), default=None)]
+    # The stop string that is whole first counts, even if another one began before it.
+    first = next((n for n in range(len(text)) if any(s in text[: n + 1] for s in stop)), len(text))
+    read = text[: first + 1]
+    assert grown[-1] == read[: min((read.find(s) for s in stop if s in read), default=None)]
     assert not any("�" in piece for piece in grown)
 
 

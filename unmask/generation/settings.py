@@ -139,7 +139,7 @@ class Decoding:
     """No n tokens, n this number, that were read or said one after another are said again. An
     encoder's text does not count."""
     stop: tuple[str, ...] = ()
-    """The text ends before the first of these; what never comes never ends it."""
+    """The text ends before the one of these that is said first; what never comes never ends it."""
     window: bool = False
     """Of a text that has more tokens than a decoder has positions only the last are read: as many
     as leave room for what is yet to be said, but at least half of the positions. Where the
