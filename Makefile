@@ -22,6 +22,7 @@ check: $(VENV)/.check
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/finetuning.py
+	$(BIN)/python benchmarks/generation.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -549,8 +549,29 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("fill {}/bert --input {}/bad.txt", "bad.txt:2: invalid UTF-8"),
         ("fill {}/bert a[MASK] --device abacus", "device 'abacus'"),
         ("generate {}/bert --prompt a", "does not generate; use `fill`"),
-        ("generate {}/gpt --prompt a --temperature nan", "temperature must be at least 0"),
-        ("generate {}/gpt --prompt a --top-p 2", "top_p must be above 0 and at most 1"),
+        ("generate {}/gpt --prompt a --temperature nan", "temperature must be above 0, got nan"),
+        ("generate {}/gpt --prompt a --temperature 1 --beams 2", "give beams or temperature"),
+        ("generate {}/gpt --prompt a --top-k 2", "give a temperature above 0"),
+        ("generate {}/gpt --prompt a --beams 9999", "9999 beams are more than the"),
+        ("generate {}/gpt --prompt a --beams 2 --best 3", "best must be from 1 to the 2 beams"),
+        ("generate {}/gpt --prompt a --best 3", "best: for a search with beams: give beams"),
+        ("generate {}/gpt --prompt a --beams 2 --stream", "give --stream or --beams"),
+        ("generate {}/gpt --prompt a --json --stream", "give --stream or --json"),
+        ("generate {}/gpt --prompt a --prompt b --stream", "--stream is for one prompt, got 2"),
+        (
+            "generate {}/gpt --prompt a --choice b --top-k 2 --temperature 1",
+            "got --temperature, too",
+        ),
+        ("generate {}/gpt --prompt a --choice b --begin c", "got --begin, too"),
+        ("generate {}/gpt --prompt a --choice b --choice b", "choices 1 and 2 are the same"),
+        ("generate {}/gpt --prompt a --guesses 2", "give --draft, too"),
+        ("generate {}/gpt --prompt a --draft {}/bert", "bert has another vocabulary"),
+        ("generate {}/gpt --prompt a --draft {}/gpt --beams 2", "give beams or a draft"),
+        ("generate {}/gpt --prompt a --early-stopping maybe", "'maybe' is not one of"),
+        (
+            "generate {}/gpt --prompt a --temperature 1 --top-p 2",
+            "top_p must be above 0 and at most 1",
+        ),
         ("generate {}/gpt --prompt a --seed -1", "seed must be at least 0"),
         ("embed {}/bert a --layer 9", "layer must be from -2 to 1, got 9"),
         ("embed {}/bert a --pooling none --out x.npy", "--pooling none gives one a token"),
@@ -575,6 +596,109 @@ def test_a_mistake_in_using_a_model_is_told(words: str, line: str, unmask: Run, 
 def test_a_prompt_longer_than_the_positions_is_told(unmask: Run, home: Path) -> None:
     said = unmask("generate", home / "gpt", "--prompt", "the king " * 600)
     check_mistake(said, "512 positions")
+
+
+def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -> None:
+    import unmask as library
+
+    model = library.load(home / "gpt")
+    words = ["generate", home / "gpt", "--new-tokens", 6, "--prompt", "the king", "--prompt", ""]
+
+    def texts(*more: object) -> list[str]:
+        said = unmask(*words, *more, "--json")
+        assert said.status == 0, said
+        return [json.loads(line)["text"] for line in said.out.splitlines()]
+
+    for options, how in (
+        (
+            "--beams 3 --length-penalty 0 --early-stopping never",
+            {"beams": 3, "length_penalty": 0.0, "early_stopping": "never"},
+        ),
+        (
+            "--temperature 1 --min-p .01 --typical .9 --seed 3",
+            {"temperature": 1.0, "min_p": 0.01, "typical": 0.9, "seed": 3},
+        ),
+        (
+            "--repetition-penalty 2 --no-repeat 2 --min-new-tokens 6",
+            {"repetition_penalty": 2.0, "no_repeat": 2, "min_new_tokens": 6},
+        ),
+        ("--stop e --stop a --begin x", {"stop": ["e", "a"], "begin": "x"}),
+    ):
+        assert texts(*options.split()) == model.generate(["the king", ""], new_tokens=6, **how)
+    long = unmask("generate", home / "gpt", "--prompt", "the king " * 600, "--window")
+    assert long.status == 0
+    assert long.out.startswith("the king " * 600)
+
+
+def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) -> None:
+    words = ["generate", home / "gpt", "--prompt", "the"]
+    for more in (["--beams", 3, "--best", 2], ["--choice", " king", "--choice", " sea"]):
+        lines = unmask(*words, *more).out.splitlines()
+        assert len(lines) == 2
+        scores = [float(line.split("\t")[0]) for line in lines]
+        assert scores[0] >= scores[1]
+        assert all(line.split("\t")[1].startswith("the") for line in lines)
+        facts = json.loads(unmask(*words, *more, "--json").out)
+        assert [f"{one['score']:.4f}" for one in facts["best"]] == [
+            line.split("\t")[0] for line in lines
+        ]
+        assert facts["text"] == facts["best"][0]["text"]
+
+
+def test_a_draft_says_the_same_and_tells_how_well_it_guessed(unmask: Run, home: Path) -> None:
+    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 8]
+    said = unmask(*words, "--draft", home / "gpt", "--guesses", 3)
+    assert said.out == unmask(*words).out
+    assert said.err.startswith("draft: 100% of ")
+
+
+class Watched(io.StringIO):
+    """Standard output that notes what was there at each flush, and may be a terminal."""
+
+    def __init__(self, terminal: bool, until: int = 10**9) -> None:
+        super().__init__()
+        self.terminal, self.until, self.flushed = terminal, until, list[str]()
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def flush(self) -> None:
+        self.flushed.append(self.getvalue())
+        if len(self.flushed) == self.until:
+            raise KeyboardInterrupt
+
+
+def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
+    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 8]
+    expected = unmask(*words).out
+    for terminal, more, streams in (
+        (True, [], True),
+        (False, [], False),
+        (False, ["--stream"], True),
+        (True, ["--no-stream"], False),
+        (True, ["--prompt", "a"], False),
+        (True, ["--beams", 1], False),
+    ):
+        out = Watched(terminal)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.run([str(word) for word in [*words, *more]]) == 0
+        assert (len(set(out.flushed)) > 4) == streams
+        if not more or more[0].endswith("stream"):
+            assert out.getvalue() == expected
+
+
+def test_a_stream_that_is_interrupted_keeps_what_was_said(
+    unmask: Run, home: Path, monkeypatch
+) -> None:
+    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 20]
+    expected = unmask(*words).out
+    out = Watched(terminal=True, until=4)
+    monkeypatch.setattr(sys, "stdout", out)
+    assert cli.run([str(word) for word in words]) == 1
+    said = out.getvalue()
+    assert said.endswith("\n")
+    assert len("the king") < len(said) < len(expected)
+    assert expected.startswith(said[:-1])
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, TopLayers
     from unmask.finetuning.suite import finetune_suite
     from unmask.finetuning.tune import finetune
-    from unmask.generation.decode import Decoding
+    from unmask.generation.settings import Beam, Decoding, Greedy, Sample
     from unmask.published.catalogue import MODELS
     from unmask.serving.describe import describe
     from unmask.serving.hide import hidden
@@ -32,11 +32,13 @@ __all__ = [
     "IA3",
     "MODELS",
     "AdaMix",
+    "Beam",
     "BitFit",
     "Decoding",
     "Frozen",
     "Full",
     "Gradual",
+    "Greedy",
     "Houlsby",
     "LoRA",
     "Mix",
@@ -45,6 +47,7 @@ __all__ = [
     "Prefix",
     "Prompt",
     "Recipe",
+    "Sample",
     "Several",
     "TopLayers",
     "describe",
@@ -61,11 +64,13 @@ _HOME = {
     "IA3": "unmask.adapters.scale",
     "MODELS": "unmask.published.catalogue",
     "AdaMix": "unmask.adapters.bottleneck",
+    "Beam": "unmask.generation.settings",
     "BitFit": "unmask.finetuning.methods",
-    "Decoding": "unmask.generation.decode",
+    "Decoding": "unmask.generation.settings",
     "Frozen": "unmask.finetuning.methods",
     "Full": "unmask.finetuning.methods",
     "Gradual": "unmask.finetuning.methods",
+    "Greedy": "unmask.generation.settings",
     "Houlsby": "unmask.adapters.bottleneck",
     "LoRA": "unmask.adapters.lora",
     "Mix": "unmask.adapters.mix",
@@ -74,6 +79,7 @@ _HOME = {
     "Prefix": "unmask.adapters.prefix",
     "Prompt": "unmask.adapters.prefix",
     "Recipe": "unmask.training.recipe",
+    "Sample": "unmask.generation.settings",
     "Several": "unmask.serving.several",
     "TopLayers": "unmask.finetuning.methods",
     "describe": "unmask.serving.describe",

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from itertools import islice
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
     from unmask.finetuning.suite import SuiteRun
     from unmask.finetuning.tuned import Tuned
-    from unmask.serving.pipeline import Pipeline
+    from unmask.serving.pipeline import Answered, Pipeline
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -1008,10 +1009,30 @@ def generate(
     ] = None,
     input: Input = None,
     text: Column = None,
-    new_tokens: Annotated[int, _option("--new-tokens", metavar="N", help="At most so many.")] = 50,
+    begin: Annotated[
+        str, _option("--begin", metavar="TEXT", help="What each answer begins with.")
+    ] = "",
+    choice: Annotated[
+        list[str] | None,
+        _option("--choice", metavar="TEXT", help="An answer to choose from; is given again."),
+    ] = None,
+    new_tokens: Annotated[
+        int | None, _option("--new-tokens", metavar="N", help="At most so many.", default="50")
+    ] = None,
+    min_new_tokens: Annotated[
+        int | None,
+        _option("--min-new-tokens", metavar="N", help="The model may not end its text before."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        _option("--stop", metavar="TEXT", help="End before it; may be given again."),
+    ] = None,
     temperature: Annotated[
-        float, _option("--temperature", metavar="T", help="0: always the likeliest token.")
-    ] = 0.0,
+        float | None,
+        _option(
+            "--temperature", metavar="T", help="Draw tokens; 0: always the likeliest.", default="0"
+        ),
+    ] = None,
     top_k: Annotated[
         int | None, _option("--top-k", metavar="K", help="Draw among the K likeliest.")
     ] = None,
@@ -1019,26 +1040,174 @@ def generate(
         float | None,
         _option("--top-p", metavar="P", help="Draw among the fewest with this probability."),
     ] = None,
-    seed: Annotated[int, _option("--seed", metavar="N", help="Of what is drawn.")] = 0,
+    min_p: Annotated[
+        float | None,
+        _option("--min-p", metavar="P", help="Draw among those P times as likely as the best."),
+    ] = None,
+    typical: Annotated[
+        float | None,
+        _option("--typical", metavar="P", help="Draw among the most typical of this probability."),
+    ] = None,
+    seed: Annotated[int | None, _option("--seed", metavar="N", help="Of what is drawn.")] = None,
+    beams: Annotated[
+        int | None, _option("--beams", metavar="N", help="Search among N texts side by side.")
+    ] = None,
+    best: Annotated[
+        int | None, _option("--best", metavar="N", help="Print the N best texts of the search.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        _option(
+            "--length-penalty",
+            metavar="X",
+            help="Beams are ranked by log-probability / tokens ** X.",
+            default="1",
+        ),
+    ] = None,
+    early_stopping: Annotated[
+        Literal["true", "false", "never"] | None,
+        _option(
+            "--early-stopping",
+            help="End the search with N texts (true), or if none seems better (never: is).",
+            default="false",
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        _option("--repetition-penalty", metavar="X", help="Above 1: avoid tokens there were."),
+    ] = None,
+    no_repeat: Annotated[
+        int | None, _option("--no-repeat", metavar="N", help="Say no N tokens twice in a row.")
+    ] = None,
+    window: Annotated[
+        bool, _option("--window", help="Read only the last tokens that fit, and go on beyond.")
+    ] = False,
+    draft: Annotated[
+        str | None,
+        _option("--draft", metavar="MODEL", help="A smaller model that guesses: the same, faster."),
+    ] = None,
+    guesses: Annotated[
+        int | None, _option("--guesses", metavar="N", help="Of the draft at a time.", default="4")
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Print text as it comes.",
+            show_default="on a terminal, for one prompt",
+        ),
+    ] = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Go on from a prompt; an encoder-decoder answers it."""
-    import unmask
-
-    how = unmask.Decoding(
-        new_tokens=new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
+    early = {None: None, "true": True, "false": False, "never": "never"}
+    named = {
+        "new_tokens": new_tokens,
+        "min_new_tokens": min_new_tokens,
+        "stop": stop,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical": typical,
+        "seed": seed,
+        "beams": beams,
+        "best": best,
+        "length_penalty": length_penalty,
+        "early_stopping": early[early_stopping],
+        "repetition_penalty": repetition_penalty,
+        "no_repeat": no_repeat,
+        "window": window or None,
+    }
+    settings = {name: value for name, value in named.items() if value is not None}
+    say = _Say(settings, begin, choice or [], draft, guesses, stream, as_json)
     pipeline = _load(model, device)
-    goes_on = "next_token" in pipeline.card.objective.asks
     # All at once: what is drawn for a prompt that is given again depends on those before it.
-    prompts = list(_texts(prompt, input, text, encoding_errors))
-    for before, after in zip(prompts, pipeline.generate(prompts, how), strict=True):
-        if as_json:
-            _print({"prompt": before, "text": after})
+    say(pipeline, list(_texts(prompt, input, text, encoding_errors)), device)
+
+
+@dataclass(frozen=True)
+class _Say:
+    """What `generate` shall do with prompts; mistakes are told before a model is opened."""
+
+    settings: Mapping[str, Any]
+    begin: str
+    choices: Sequence[str]
+    draft: str | None
+    guesses: int | None
+    stream: bool | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        from unmask.generation.settings import decoding
+
+        decoding(**self.settings)
+        others = sorted(self.settings.keys() - {"beams"})
+        if self.choices and (others or self.begin or self.draft is not None or self.stream):
+            also = others or ["begin"] * bool(self.begin) or ["draft" if self.draft else "stream"]
+            raise ValueError(
+                f"--choice goes with --beams alone, got --{also[0].replace('_', '-')}, too"
+            )
+        if self.guesses is not None and self.draft is None:
+            raise ValueError("--guesses is how many tokens a draft guesses: give --draft, too")
+        for name in ("json", "best", "beams"):
+            if self.stream and (self.as_json if name == "json" else name in self.settings):
+                raise ValueError(f"--stream prints text as it comes: give --stream or --{name}")
+
+    def __call__(self, pipeline: "Pipeline", prompts: Sequence[str], device: str) -> None:
+        """Answer prompts."""
+        goes_on = "next_token" in pipeline.card.objective.asks
+        more: dict[str, Any] = dict(self.settings) | {"begin": self.begin}
+        if self.draft is not None:
+            smaller = _load(self.draft, device)
+            more["draft"] = pipeline.draft(smaller, guesses=self.guesses or 4)
+        if self.choices:
+            beams = self.settings.get("beams")
+            for prompt in prompts:
+                found = pipeline.choose(prompt, self.choices, beams=beams)
+                self._show(prompt, found, goes_on)
+        elif self.settings.get("best", 1) > 1:
+            for prompt in prompts:
+                self._show(prompt, pipeline.candidates(prompt, **more), goes_on)
+        elif self._streams(len(prompts)):
+            _streamed(prompts[0] if goes_on else "", pipeline.stream(prompts[0], **more))
         else:
-            print(before + after if goes_on else after)
+            for before, after in zip(prompts, pipeline.generate(prompts, **more), strict=True):
+                if self.as_json:
+                    _print({"prompt": before, "text": after})
+                else:
+                    print(before + after if goes_on else after)
+        if "draft" in more:
+            made = more["draft"]
+            print(f"draft: {made.share:.0%} of {made.guessed:,} guesses accepted", file=sys.stderr)
+
+    def _streams(self, prompts: int) -> bool:
+        if self.stream is None:
+            plain = not self.as_json and "beams" not in self.settings
+            return plain and prompts == 1 and sys.stdout.isatty()
+        if self.stream and prompts != 1:
+            raise ValueError(f"--stream is for one prompt, got {prompts:,}")
+        return self.stream
+
+    def _show(self, prompt: str, found: Sequence["Answered"], goes_on: bool) -> None:
+        """Print several answers, the best first, each with its score."""
+        if self.as_json:
+            _print({"prompt": prompt, "text": found[0].text, "best": [vars(one) for one in found]})
+            return
+        for one in found:
+            print(f"{one.score:.4f}\t{prompt + one.text if goes_on else one.text}")
+
+
+def _streamed(before: str, pieces: Iterable[str]) -> None:
+    """Print text as it comes; what was said stays whole when it is interrupted."""
+    print(before, end="", flush=True)
+    try:
+        for piece in pieces:
+            print(piece, end="", flush=True)
+    finally:
+        print(flush=True)
 
 
 @app.command()

@@ -10,7 +10,8 @@ from jaxtyping import Int
 from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.ask import Answer, Question
 from unmask.finetuning.tasks import Item, Task, Truth
-from unmask.generation.decode import Decoding, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import Decoding
 from unmask.heads.language import next_loss
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer

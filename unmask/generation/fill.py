@@ -10,8 +10,9 @@ from torch import Tensor
 
 from unmask.adapters.prefix import decoder, room
 from unmask.batch import Batch
-from unmask.generation.decode import Decoding, generate
+from unmask.generation.decode import generate
 from unmask.generation.reading import at_rest, padded
+from unmask.generation.settings import Decoding
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder

@@ -48,6 +48,10 @@ class LayerCache:
         if self._k is not None and self._v is not None:
             self._k, self._v = self._k[rows], self._v[rows]
 
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first `length` tokens."""
+        self.length = min(self.length, length)
+
 
 class Cache:
     """One LayerCache a layer.
@@ -70,3 +74,8 @@ class Cache:
         """Keep only these rows of the batch, in this order."""
         for layer in (*self.layers, *self.cross):
             layer.keep(rows)
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first `length` tokens, those before the text included."""
+        for layer in self.layers:
+            layer.cut(length)

@@ -8,7 +8,7 @@ import numpy as np
 
 from unmask.batch import SENTENCE, WORD, Tokens
 from unmask.checkpoints.huggingface import Opened, longest_text
-from unmask.generation.decode import Decoding
+from unmask.generation.settings import decoding
 from unmask.model.transformer import EncoderDecoder
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.record import Fill, Generate, Sample
@@ -18,7 +18,8 @@ from unmask.training.data import Data
 SAMPLES = 6
 _SHORTEST, _LONGEST = 8, 40
 """Tokens of a sentence that a reader takes in at once."""
-_DRAWN = Decoding(new_tokens=40, temperature=0.8, top_p=0.95)
+_TEMPERATURE, _TOP_P = 0.8, 0.95
+_DRAWN = decoding(new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
 
 
 def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[Sample]:
@@ -66,7 +67,7 @@ def _beside(now: Sample, said: Mapping[str, Sample]) -> Sample:
 
 def _continued(pipeline: Pipeline, ids: Sequence[int], at: int) -> Generate:
     prompt = pipeline.tokenizer.decode(ids[: len(ids) // 2])
-    settings = f"temperature {_DRAWN.temperature:g}, top-p {_DRAWN.top_p:g}"
+    settings = f"temperature {_TEMPERATURE:g}, top-p {_TOP_P:g}"
     return Generate(prompt=prompt, after=pipeline.generate(prompt, _DRAWN), settings=settings)
 
 

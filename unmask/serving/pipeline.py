@@ -1,8 +1,9 @@
 """Text in, answer out: what `unmask.load` returns."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -25,9 +26,13 @@ from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
-from unmask.generation.decode import Decoding, generate
+from unmask.generation.choose import choose
+from unmask.generation.decode import candidates, generate, spoken, texts
 from unmask.generation.fill import Filled, fill
 from unmask.generation.reading import Group, at_rest, groups
+from unmask.generation.settings import Beam, Decoding, decoding
+from unmask.generation.speculate import Draft
+from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import reads_all_layers
@@ -49,6 +54,25 @@ LENGTH = 512
 """Tokens that are read together of held-out text, where it is not known how many pretraining read,
 and the model has as many positions."""
 BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A text that may follow a prompt."""
+
+    text: str
+    score: float
+    """Log-probability; of beams, divided as `Beam` says."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Prompts as they are read."""
+
+    read: list[list[int]]
+    begun: list[list[int]]
+    """What answers begin with, where it is not read with the prompt."""
+    wordings: list[Wording]
 
 
 class Pipeline:
@@ -104,31 +128,200 @@ class Pipeline:
         return filled[0] if isinstance(text, str) else filled
 
     @overload
-    def generate(self, prompt: str, how: Decoding = Decoding()) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    def generate(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        prompt: str,
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        draft: Draft | None = None,
+        **settings: Any,
+    ) -> str: ...
     @overload
-    def generate(self, prompt: Sequence[str], how: Decoding = Decoding()) -> list[str]: ...
-    def generate(self, prompt: str | Sequence[str], how: Decoding = Decoding()) -> str | list[str]:
+    def generate(
+        self,
+        prompt: Sequence[str],
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        draft: Draft | None = None,
+        **settings: Any,
+    ) -> list[str]: ...
+    def generate(
+        self,
+        prompt: str | Sequence[str],
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        draft: Draft | None = None,
+        **settings: Any,
+    ) -> str | list[str]:
         """Continue a prompt, or several; an encoder-decoder answers them.
 
         Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are what they
         name.
-        """
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        special = self.tokenizer.special
-        after = special.after if isinstance(self.model.backbone, EncoderDecoder) else ()
-        read = self.tokenizer.ids_batch(prompts, special=True)
-        ids = [[*special.before, *one.tolist(), *after] for one in read]
-        new = generate(self.model, ids, special, how)
-        texts = [self._continued(old, said) for old, said in zip(ids, new, strict=True)]
-        return texts[0] if isinstance(prompt, str) else texts
 
-    def _continued(self, old: list[int], new: list[int]) -> str:
-        """Decode what is new with what stands before it, where spaces depend on that."""
+        Args:
+            prompt: one or several.
+            how: the text is said; or the same by name: `generate(prompt, beams=4)`.
+            begin: what each answer begins with; its tokens do not count as new ones.
+            draft: a smaller model that guesses what will be said, as `draft` makes it.
+            settings: fields of `Decoding`, `Sample` and `Beam`.
+
+        Raises:
+            ValueError: the model does not generate, a prompt is longer than its positions, or the
+                settings do not go together.
+        """
+        how = _how(how, settings)
+        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how.stop)
+        special = self.tokenizer.special
+        new = generate(
+            self.model,
+            asked.read,
+            special,
+            how,
+            begun=asked.begun,
+            guides=asked.wordings,
+            draft=draft,
+        )
+        said = [begin + one.text(ids) for one, ids in zip(asked.wordings, new, strict=True)]
+        return said[0] if isinstance(prompt, str) else said
+
+    def candidates(
+        self, prompt: str, how: Decoding | None = None, *, begin: str = "", **settings: Any
+    ) -> list[Answered]:
+        """Search with beams, and return the best texts, the best first, with their scores.
+
+        `candidates(prompt, beams=5, best=3)`; the arguments are those of `generate`.
+        """
+        how = _how(how, settings)
+        asked = self._ask([prompt], begin, how.stop)
+        (best,) = candidates(
+            self.model,
+            asked.read,
+            self.tokenizer.special,
+            how,
+            begun=asked.begun,
+            guides=asked.wordings,
+        )
+        return [Answered(begin + asked.wordings[0].text(one.ids), one.score) for one in best]
+
+    def stream(
+        self,
+        prompt: str,
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        draft: Draft | None = None,
+        **settings: Any,
+    ) -> Iterator[str]:
+        """Give the text of `generate` piece by piece, as soon as no later token can change it.
+
+        A piece has whole characters only, and never the beginning of a stop string.
+
+        Raises:
+            ValueError: as `generate`, at once; or there are beams, known only at their end.
+        """
+        how = _how(how, settings)
+        if isinstance(how.by, Beam):
+            raise ValueError("beams are searched to their end before a text is known: no stream")
+        asked = self._ask([prompt], begin, how.stop)
+        special = self.tokenizer.special
+        text = texts(self.model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
+        steps = spoken(self.model, text, special, how, draft=draft)
+        return self._streamed(steps, text[0].said, asked.wordings[0], begin)
+
+    def _streamed(
+        self, steps: Iterator[object], said: Sequence[int], wording: Wording, begin: str
+    ) -> Iterator[str]:
+        given = ""
+        if begin:
+            yield begin
+        while True:
+            with at_rest(self.model):  # not while the caller has its turn
+                going = next(steps, None) is not None
+            now = wording.settled(said) if going else wording.text(said)
+            if len(now) > len(given) and now.startswith(given):
+                yield now[len(given) :]
+                given = now
+            if not going:
+                return
+
+    def choose(
+        self, prompt: str, choices: Sequence[str], *, beams: int | None = None
+    ) -> list[Answered]:
+        """Return given texts, those first that are likelier after a prompt, with log-probabilities.
+
+        Args:
+            prompt: a text, as for `generate`.
+            choices: as they would follow it: " yes", with its space, where a decoder goes on.
+            beams: see `unmask.generation.choose.choose`.
+
+        Raises:
+            ValueError: the model does not generate, a prompt is too long, or a choice is empty, is
+                given twice, or has characters that the tokenizer does not know.
+        """
+        read = self._ask([prompt], "", ()).read
+        ids = [self._following(prompt, read[0], choice) for choice in choices]
+        (best,) = choose(self.model, read, [ids], self.tokenizer.special, beams=beams)
+        return [Answered(choices[one.choice], one.score) for one in best]
+
+    def draft(self, smaller: "Pipeline", *, guesses: int = 4) -> Draft:
+        """Let a smaller model guess what this one will say: `generate(prompt, draft=...)`.
+
+        The text is the same as without, greedily, and drawn from the same distribution. What share
+        of its guesses was accepted, the draft tells then (`share`).
+
+        Raises:
+            ValueError: their vocabularies are not the same.
+        """
+        mine, its = self.tokenizer, smaller.tokenizer
+        ids = range(mine.size)
+        same = mine.size == its.size and mine.special == its.special
+        if not same or mine.pieces(ids) != its.pieces(ids):
+            raise ValueError(
+                f"{smaller.card.name} has another vocabulary ({its.size:,} tokens) than "
+                f"{self.card.name} ({mine.size:,}), so it cannot be its draft"
+            )
+        return Draft(model=smaller.model, guesses=guesses)
+
+    def _ask(self, prompts: Sequence[str], begin: str, stop: tuple[str, ...]) -> "_Asked":
+        """Turn prompts into what is read, and say how what follows becomes text."""
+        known, special = self.tokenizer, self.tokenizer.special
         if isinstance(self.model.backbone, EncoderDecoder):
-            return self.tokenizer.decode(new)
-        before = self.tokenizer.decode(old)
-        whole = self.tokenizer.decode([*old, *new])
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new)
+            read = known.ids_batch(prompts, special=True)
+            begun = self._known(begin)
+            decode = partial(_after, known, [], begun)
+            return _Asked(
+                [[*special.before, *ids.tolist(), *special.after] for ids in read],
+                [begun for _ in prompts],
+                [Wording(decode, stop) for _ in prompts],
+            )
+        self._known(begin)
+        read = known.ids_batch([prompt + begin for prompt in prompts], special=True)
+        ids = [[*special.before, *one.tolist()] for one in read]
+        return _Asked(
+            ids, [[] for _ in ids], [Wording(partial(_after, known, one, []), stop) for one in ids]
+        )
+
+    def _known(self, text: str) -> list[int]:
+        """Return the tokens of a text that is to be said."""
+        ids = self.tokenizer.encode(text, special=True).ids.tolist()
+        if self.tokenizer.special.unknown in ids:
+            raise ValueError(f"{text!r} has what the tokenizer does not know")
+        return ids
+
+    def _following(self, prompt: str, read: list[int], text: str) -> list[int]:
+        """Return the tokens of a text after a prompt."""
+        alone = self._known(text)
+        if isinstance(self.model.backbone, EncoderDecoder):
+            return alone
+        special = self.tokenizer.special
+        whole = [
+            *special.before,
+            *self.tokenizer.encode(prompt + text, special=True).ids.tolist(),
+        ]
+        return whole[len(read) :] if whole[: len(read)] == read else alone
 
     def embed(
         self, texts: str | Sequence[str], *, pooling: Pooling = "mean", layer: int = -1
@@ -299,6 +492,19 @@ class Pipeline:
             raise ValueError(f"dtype must be one of {list(types)}, got {dtype!r}")
         self.model.to(pick_device(device), types[dtype])
         return self
+
+
+def _how(how: Decoding | None, settings: Mapping[str, Any]) -> Decoding:
+    if how is not None and settings:
+        raise ValueError(f"give a Decoding, or settings by name, not both: got {sorted(settings)}")
+    return decoding(**settings) if how is None else how
+
+
+def _after(tokenizer: Tokenizer, old: list[int], begun: list[int], new: Sequence[int]) -> str:
+    """Decode what is new with what stands before it, where spaces depend on that."""
+    before = tokenizer.decode([*old, *begun])
+    whole = tokenizer.decode([*old, *begun, *new])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new)
 
 
 def _lines(task: Task, table: tables.Table) -> list[Any]:

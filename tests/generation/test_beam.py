@@ -1,0 +1,133 @@
+"""Beam search: texts and scores equal the reference's, and a prompt's are its own."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from generating import MODELS, SPECIAL, pairs, prompts, theirs
+
+from unmask.batch import Batch, Visibility
+from unmask.generation.decode import candidates, generate
+from unmask.generation.settings import Decoding, decoding
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+
+WAYS = ((1.0, False), (1.0, "never"), (0.0, "never"), (2.0, "never"), (-1.0, True))
+"""Length penalty and early stopping; the second goes on where the first stops."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Model]]:
+    return pairs(tmp_path_factory.mktemp("models"), spread=0.25)
+
+
+def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> list[list[int]]:
+    """Check texts and scores of several prompts against the reference, and return its texts."""
+    texts = prompts((9, 1, 14, 5))
+    names = {
+        "beams": "num_beams",
+        "best": "num_return_sequences",
+        "no_repeat": "no_repeat_ngram_size",
+    }
+    expected, scores = theirs(
+        reference, texts, end, n, **{names.get(k, k): v for k, v in how.items()}
+    )
+    special = replace(SPECIAL, end=end)
+    ours = candidates(model, texts, special, decoding(new_tokens=n, **how))
+    assert [list(one.ids) for best in ours for one in best] == expected
+    assert [one.score for best in ours for one in best] == pytest.approx(scores, rel=1e-4)
+    return expected
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None:
+    reference, model = models[family]
+    free = check(reference, model, None, 12, beams=3, best=3)
+    end = free[0][2]
+    lengths = set()
+    for beams, best in ((2, 1), (5, 4)):
+        for penalty, early in WAYS:
+            how = {"beams": beams, "best": best, "length_penalty": penalty, "early_stopping": early}
+            lengths |= {len(row) for row in check(reference, model, end, 12, **how)}
+    assert len(lengths) > 3  # some end early
+
+
+@pytest.mark.parametrize("family", MODELS[:2])
+def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) -> None:
+    reference, model = models[family]
+    end = check(reference, model, None, 10, beams=2)[0][1]
+    for how in (
+        {"no_repeat": 1},
+        {"no_repeat": 2},
+        {"repetition_penalty": 1.5, "min_new_tokens": 6},
+        {"no_repeat": 3, "repetition_penalty": 0.8, "min_new_tokens": 3},
+    ):
+        # one by one: the reference takes its padding for tokens that were read
+        for text in prompts((9, 1)):
+            names = {"no_repeat": "no_repeat_ngram_size"}
+            more = {names.get(k, k): v for k, v in how.items()}
+            expected, scores = theirs(reference, [text], end, 10, num_beams=3, **more)
+            special = replace(SPECIAL, end=end)
+            ((ours,),) = candidates(model, [text], special, decoding(beams=3, new_tokens=10, **how))
+            assert list(ours.ids) == expected[0]
+            assert ours.score == pytest.approx(scores[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: dict) -> None:
+    _, model = models[family]
+    texts = prompts((9, 1, 14, 5, 20, 3))
+    special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
+    how = decoding(beams=3, best=2, new_tokens=9)
+    together = [[one.ids for one in best] for best in candidates(model, texts, special, how)]
+    for text, expected in zip(texts, together, strict=True):
+        (alone,) = candidates(model, [text], special, how)
+        assert [one.ids for one in alone] == expected
+    assert generate(model, texts, special, how) == [list(best[0]) for best in together]
+
+
+@torch.no_grad()
+def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
+    _, model = models["gpt2"]
+    small, n, prompt = replace(SPECIAL, size=6), 3, [5, 1, 2]
+    how = decoding(beams=6, best=6, new_tokens=n, length_penalty=0.0)
+    wide = candidates(model, [prompt], small, replace(how, new_tokens=2))[0]
+    totals: dict[tuple[int, ...], float] = {}
+    for said in product(range(6), repeat=2):
+        ids = torch.tensor([[*prompt, *said]])
+        hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
+        logs = model.language.scores(hidden)[0, :, :6].double().log_softmax(-1)
+        totals[said] = sum(logs[2 + i, token].item() for i, token in enumerate(said))
+    best = sorted(totals, key=lambda said: -totals[said])[:6]
+    assert [one.ids for one in wide] == best
+    assert [one.score for one in wide] == pytest.approx([totals[b] for b in best], rel=1e-5)
+
+
+def test_positions_end_the_search(models: dict) -> None:
+    _, model = models["gpt2"]  # of 40 positions
+    said = candidates(model, prompts((40, 38)), SPECIAL, decoding(beams=3, best=2))
+    assert [[len(one.ids) for one in best] for best in said] == [[1, 1], [3, 3]]
+
+
+def test_where_nothing_may_follow_the_search_is_over(models: dict) -> None:
+    for _, model in models.values():
+        small = replace(SPECIAL, size=5)
+        encoder = isinstance(model.backbone, EncoderDecoder)
+        prompt = [1, 2]
+        how = decoding(beams=2, no_repeat=1, new_tokens=9)
+        left = 4 if encoder else 3  # of five tokens, those that were not read
+        (said,) = generate(model, [prompt], small, how)
+        assert len(set(said)) == len(said) == left
+        (greedy,) = generate(model, [prompt], small, replace(how, by=Decoding().by))
+        assert len(set(greedy)) == len(greedy) == left
+
+
+def test_beams_that_cannot_be_are_told(models: dict) -> None:
+    _, model = models["gpt2"]
+    with pytest.raises(ValueError, match="9 beams are more than the 8 tokens there are"):
+        generate(model, [[5]], replace(SPECIAL, size=8), decoding(beams=9))
+    with pytest.raises(ValueError, match="only beams find several texts"):
+        candidates(model, [[5]], SPECIAL, Decoding())
+    assert generate(model, [], SPECIAL, decoding(beams=2)) == []

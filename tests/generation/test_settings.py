@@ -1,0 +1,196 @@
+"""Settings: filters equal the reference's, tokens are drawn as they are probable."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.generation.settings import Beam, Decoding, Greedy, Sample, decoding
+from unmask.generation.texts import NOTHING, pick
+
+scores = st.lists(st.integers(-90, 90).map(lambda i: i / 4), min_size=2, max_size=40, unique=True)
+
+
+def warped(row: torch.Tensor, *warpers: Any) -> torch.Tensor:
+    """Let the reference's filters act one after another."""
+    for warper in warpers:
+        row = warper(torch.zeros(1, 1), row)
+    return row
+
+
+@given(some=scores, k=st.integers(1, 45))
+def test_top_k_keeps_what_the_reference_keeps(some: list[float], k: int) -> None:
+    from transformers import TopKLogitsWarper
+
+    row = torch.tensor([some])
+    expected = warped(row, TopKLogitsWarper(k)).softmax(-1)
+    torch.testing.assert_close(Sample(top_k=k).shares(row), expected)
+
+
+@given(some=scores, k=st.none() | st.integers(1, 45), p=st.floats(0.01, 0.99))
+def test_top_p_keeps_what_the_reference_keeps(some: list[float], k: int | None, p: float) -> None:
+    from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+    row = torch.tensor([some])
+    cut = row if k is None else warped(row, TopKLogitsWarper(k))
+    expected = warped(cut, TopPLogitsWarper(p)).isfinite()
+    share = Sample(top_k=k, top_p=p).shares(row)[0]
+    ordered = cut[0].double().softmax(-1).sort(descending=True).values
+    if float((ordered.cumsum(0) - p).abs().min()) > 1e-5:  # not where rounding decides
+        assert ((share > 0) == (expected[0] & (cut[0].softmax(-1) > 0))).all()
+    # By definition: the fewest tokens with at least p.
+    kept = share[share > 0].double()
+    assert float(kept.sum()) > p - 1e-5
+    assert float(kept.sum() - kept.min()) < p + 1e-5
+
+
+@given(some=scores, p=st.floats(0.01, 0.99), temperature=st.sampled_from([0.5, 1.0, 3.0]))
+def test_min_p_keeps_what_the_reference_keeps(
+    some: list[float], p: float, temperature: float
+) -> None:
+    from transformers import MinPLogitsWarper, TemperatureLogitsWarper
+
+    row = torch.tensor([some])
+    expected = warped(row, TemperatureLogitsWarper(temperature), MinPLogitsWarper(p))
+    ratio = ((row - row.max()) / temperature).double().exp()
+    if float((ratio - p).abs().min()) > 1e-5:  # not where rounding decides
+        share = Sample(temperature=temperature, min_p=p).shares(row)
+        assert torch.equal(share > 0, expected.isfinite() & (expected.softmax(-1) > 0))
+
+
+@given(some=scores, p=st.floats(0.01, 0.99), k=st.none() | st.integers(1, 45))
+def test_typical_keeps_what_the_reference_keeps(some: list[float], p: float, k: int | None) -> None:
+    from transformers import TopKLogitsWarper, TypicalLogitsWarper
+
+    row = torch.tensor([some]) / 8  # so that several tokens are probable
+    cut = row if k is None else warped(row, TopKLogitsWarper(k))
+    expected = warped(cut, TypicalLogitsWarper(p))
+    exact = cut[0].double().softmax(-1)
+    far = (-exact.log() - torch.special.entr(exact).sum()).abs()
+    order = far.argsort()
+    sums = exact[order].cumsum(0)
+    near = far[order].diff()
+    if float((sums - p).abs().min()) > 1e-5 and float(near.nan_to_num(1.0).min()) > 1e-5:
+        share = Sample(top_k=k, typical=p).shares(row)
+        assert torch.equal(share > 0, expected.isfinite())
+
+
+def test_typical_leaves_out_what_is_too_likely() -> None:
+    # Meister et al. 2023, section 4, worked out by hand: -ln p is 0.51, 1.39, 2.30 and 3.00, the
+    # entropy 1.03; nearest are the second (0.36), the first (0.52), the third and the last.
+    row = torch.tensor([[0.6, 0.25, 0.1, 0.05]]).log()
+    assert (Sample(typical=0.2).shares(row) > 0).tolist() == [[False, True, False, False]]
+    assert (Sample(typical=0.3).shares(row) > 0).tolist() == [[True, True, False, False]]
+    assert (Sample(typical=1.0).shares(row) > 0).all()
+
+
+@given(some=scores, k=st.integers(2, 30), p=st.floats(0.3, 0.9), low=st.floats(0.01, 0.4))
+def test_filters_act_in_the_order_in_which_they_stand(
+    some: list[float], k: int, p: float, low: float
+) -> None:
+    import transformers as hf
+
+    row = torch.tensor([some])
+    steps = [hf.TemperatureLogitsWarper(2.0), hf.TopKLogitsWarper(k), hf.TopPLogitsWarper(p)]
+    steps += [hf.MinPLogitsWarper(low), hf.TypicalLogitsWarper(0.95)]
+    expected = warped(row, *steps).softmax(-1)
+    how = Sample(temperature=2.0, top_k=k, top_p=p, min_p=low, typical=0.95)
+    share = how.shares(row)
+    # each filter with numbers a little to both sides: where they agree, rounding does not decide
+    sides = [
+        Sample(temperature=2.0, top_k=k, top_p=p + e, min_p=low + e, typical=0.95 + e).shares(row)
+        for e in (-1e-5, 1e-5)
+    ]
+    if torch.equal(sides[0] > 0, sides[1] > 0):
+        torch.testing.assert_close(share / share.sum(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_tokens_as_likely_as_the_kth_stay_and_all_of_them_with_p_1() -> None:
+    row = torch.tensor([[1.0, 3.0, 1.0, 0.0]])
+    assert (Sample(top_k=2).shares(row)[0] > 0).tolist() == [True, True, True, False]
+    long = torch.zeros(1, 50_000)
+    assert int((Sample(top_p=1.0).shares(long) > 0).sum()) == 50_000
+    assert int((Sample(top_p=0.5).shares(long) > 0).sum()) == pytest.approx(25_000, abs=1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**40),
+    temperature=st.sampled_from([0.3, 1.0, 2.5]),
+    k=st.none() | st.integers(1, 8),
+    p=st.none() | st.floats(0.2, 1.0),
+    low=st.none() | st.floats(0.01, 0.5),
+    typical=st.none() | st.floats(0.2, 1.0),
+)
+def test_tokens_are_drawn_as_often_as_they_are_probable(
+    seed: int,
+    temperature: float,
+    k: int | None,
+    p: float | None,
+    low: float | None,
+    typical: float | None,
+) -> None:
+    n = 4000
+    row = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed % 2**31))
+    how = Sample(temperature=temperature, top_k=k, top_p=p, min_p=low, typical=typical)
+    dice = [np.random.default_rng([seed, i]) for i in range(n)]
+    drawn = np.bincount(pick(row.expand(n, -1), how, dice).numpy(), minlength=9)
+    share = how.shares(row)[0].double()
+    expected = (share / share.sum()).numpy() * n
+    assert (drawn[expected == 0] == 0).all()
+    some = expected > 5
+    chi = float(((drawn - expected)[some] ** 2 / expected[some]).sum())
+    assert chi < 40  # 8 degrees of freedom: above it once in 300,000
+
+
+def test_nothing_is_picked_where_nothing_may_follow() -> None:
+    none = torch.tensor([[-torch.inf, -torch.inf], [-torch.inf, 0.0]])
+    for by in (Greedy(), Sample()):
+        dice = [np.random.default_rng(i) for i in range(2)]
+        assert pick(none, by, dice).tolist() == [NOTHING, 1]
+
+
+def test_settings_by_name_make_the_parts() -> None:
+    assert decoding() == decoding(temperature=0) == decoding(temperature=0.0, seed=0) == Decoding()
+    drawn = decoding(temperature=0.5, min_p=0.1, stop="a", new_tokens=3)
+    sample = Sample(temperature=0.5, min_p=0.1)
+    assert drawn == Decoding(by=sample, stop=("a",), new_tokens=3)
+    assert decoding(beams=3, best=2, no_repeat=2) == Decoding(by=Beam(beams=3, best=2), no_repeat=2)
+    assert decoding(stop=["a", "b"]).stop == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"new_tokens": 0}, "new_tokens must be at least 1, got 0"),
+        ({"min_new_tokens": 51}, "min_new_tokens must be from 0 to the 50 new tokens, got 51"),
+        ({"min_new_tokens": -1}, "min_new_tokens must be from 0 to the 50 new tokens, got -1"),
+        ({"temperature": -0.1}, "temperature must be above 0, got -0.1"),
+        ({"temperature": float("nan")}, "temperature must be above 0, got nan"),
+        ({"temperature": float("inf")}, "temperature must be above 0, got inf"),
+        ({"temperature": 1.0, "top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+        ({"temperature": 1.0, "top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
+        ({"temperature": 1.0, "min_p": 0.0}, "min_p must be above 0 and at most 1, got 0.0"),
+        ({"temperature": 1.0, "typical": 2.0}, "typical must be above 0 and at most 1, got 2.0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"top_k": 5}, "at temperature 0 none is: give a temperature above 0"),
+        ({"temperature": 0, "top_p": 0.9}, "top_p: says among which tokens one is drawn"),
+        ({"beams": 0}, "beams must be at least 1, got 0"),
+        ({"beams": 2, "best": 3}, "best must be from 1 to the 2 beams, got 3"),
+        ({"beams": 2, "length_penalty": float("nan")}, "length_penalty must be a number, got nan"),
+        ({"beams": 2, "temperature": 1.0}, "give beams or temperature, not both"),
+        ({"best": 2}, "best: for a search with beams: give beams"),
+        ({"beams": 2, "window": True}, "give beams or window, not both"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0, got 0.0"),
+        ({"no_repeat": 0}, "no_repeat must be at least 1, got 0"),
+        ({"stop": ["a", ""]}, "a stop string is empty"),
+        ({"beens": 2}, "no setting 'beens'; there are beams, best,"),
+    ],
+)
+def test_a_wrong_setting_is_named(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decoding(**wrong)

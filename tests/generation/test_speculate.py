@@ -1,0 +1,140 @@
+"""Speculation: the same text greedily, the same distribution when drawn, and an honest tally."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from generating import MODELS, SPECIAL, pairs, prompts
+from reference import gpt2, saved
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import open_folder
+from unmask.generation.decode import generate
+from unmask.generation.settings import Greedy, Sample, decoding
+from unmask.generation.speculate import Draft, accept, residual
+from unmask.heads.model import Model
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Model]]:
+    return pairs(tmp_path_factory.mktemp("models"), spread=0.25)
+
+
+def disturbed(reference: Any, folder: Path, much: float) -> Model:
+    """Open a copy whose weights are a little different, so that it guesses well but not always."""
+    model = open_folder(saved(reference, folder)).model
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(much * torch.randn_like(weight) * weight.std().nan_to_num())
+    return model
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_greedy_text_is_the_same_whatever_the_draft(
+    family: str, models: dict, tmp_path: Path
+) -> None:
+    reference, model = models[family]
+    texts = prompts((9, 1, 5))
+    free = generate(model, texts, SPECIAL, decoding(new_tokens=10))
+    special, shares = replace(SPECIAL, end=free[2][5]), []
+    plain = decoding(new_tokens=10)
+    kept = decoding(new_tokens=10, repetition_penalty=1.3, no_repeat=2, min_new_tokens=4)
+    for much, guesses, how in ((0.0, 3, kept), (0.05, 1, plain), (0.05, 4, kept), (3.0, 2, plain)):
+        draft = Draft(
+            model=disturbed(reference, tmp_path / str(len(shares)), much), guesses=guesses
+        )
+        expected = generate(model, texts, special, how)
+        assert generate(model, texts, special, how, draft=draft) == expected
+        shares.append(draft.share)
+    assert shares[0] == 1.0
+    assert min(shares) == shares[3] < 0.2
+
+
+def test_positions_end_a_text_as_without_a_draft(models: dict, tmp_path: Path) -> None:
+    reference, model = models["gpt2"]  # of 40 positions
+    draft = Draft(model=disturbed(reference, tmp_path, 0.05))
+    for how in (decoding(new_tokens=6), decoding(new_tokens=24, window=True)):
+        texts = prompts((40, 36))
+        assert generate(model, texts, SPECIAL, how, draft=draft) == generate(
+            model, texts, SPECIAL, how
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_accepted_or_second_token_has_the_distribution_wanted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    wanted, expected = rng.dirichlet(np.ones(12) / 2), rng.dirichlet(np.ones(12) / 2)
+    wanted[3] = 0
+    wanted /= wanted.sum()
+    n, drawn = 4_000, Counter[int]()
+    for token in rng.choice(12, n, p=expected).tolist():
+        if not accept(wanted, expected, token, rng):
+            token = int(rng.choice(12, p=residual(wanted, expected)))
+        drawn[token] += 1
+    some = wanted * n > 5
+    found = np.array([drawn[i] for i in range(12)])
+    assert found[wanted == 0].sum() == 0
+    assert float(((found - wanted * n)[some] ** 2 / (wanted * n)[some]).sum()) < 45
+
+
+@torch.no_grad()
+def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> None:
+    reference, model = models["gpt2"]
+    small = replace(SPECIAL, size=4)
+    prompt, n = [3, 1, 2], 150
+    how = decoding(temperature=1.5, top_p=0.95, new_tokens=2)
+    assert isinstance(how.by, Sample)
+    draft = Draft(model=disturbed(reference, tmp_path, 0.5), guesses=2)
+    said = Counter(map(tuple, generate(model, [prompt] * n, small, how, draft=draft)))
+    expected: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(2):
+        for before in list(expected):
+            ids = torch.tensor([[*prompt, *before]])
+            hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
+            share = how.by.shares(model.language.scores(hidden[:, -1])[:, :4])[0].double()
+            mass = expected.pop(before)
+            for token, p in enumerate((share / share.sum()).tolist()):
+                expected[*before, token] = mass * p
+    assert sum(expected.values()) == pytest.approx(1)
+    likely = {text: p * n for text, p in expected.items() if p * n >= 5}
+    rest = n - sum(likely.values())
+    chi = sum((said[text] - e) ** 2 / e for text, e in likely.items())
+    if rest > 5:
+        chi += (n - sum(said[text] for text in likely) - rest) ** 2 / rest
+    assert len(likely) > 4
+    assert chi < len(likely) + 6 * (2 * len(likely)) ** 0.5  # six standard deviations
+    assert 0.2 < draft.share < 0.95
+    assert not any(expected.get(text, 0) == 0 for text in said)
+
+
+def test_drawn_text_depends_on_seed_and_prompt_alone(models: dict, tmp_path: Path) -> None:
+    reference, model = models["t5"]
+    draft = Draft(model=disturbed(reference, tmp_path, 0.1))
+    how, texts = decoding(temperature=1.0, new_tokens=9, seed=3), prompts((4, 9, 2))
+    together = generate(model, texts, SPECIAL, how, draft=draft)
+    assert [generate(model, [t], SPECIAL, how, draft=draft)[0] for t in texts] == together
+    other = generate(model, texts, SPECIAL, replace(how, seed=4), draft=draft)
+    assert other != together
+
+
+def test_drafts_that_cannot_guess_are_told(models: dict, tmp_path: Path) -> None:
+    model = models["gpt2"][1]
+
+    def told(small: Model, message: str, **how: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            generate(model, [[5]], SPECIAL, decoding(**how), draft=Draft(model=small))
+
+    told(models["t5"][1], "the draft must be a decoder")
+    fewer = open_folder(saved(gpt2(vocab_size=50), tmp_path / "vocabulary")).model
+    told(fewer, "the draft has 50 tokens and the model 99")
+    short = open_folder(saved(gpt2(n_positions=20), tmp_path / "positions")).model
+    told(short, "the draft has 20 positions and the model 40")
+    told(model, "give beams or a draft, not both", beams=2)
+    with pytest.raises(ValueError, match="guesses must be at least 1, got 0"):
+        Draft(model=model, guesses=0)
+    assert isinstance(decoding().by, Greedy)

@@ -1,0 +1,103 @@
+"""What a text may not have: penalties and repeats equal the reference's; windows slide."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from generating import MODELS, SPECIAL, pairs, prompts, theirs
+
+from unmask.batch import Batch, Visibility
+from unmask.generation.decode import generate
+from unmask.generation.settings import decoding
+from unmask.heads.model import Model
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Model]]:
+    return pairs(tmp_path_factory.mktemp("models"), spread=0.25)
+
+
+@pytest.mark.parametrize("family", MODELS[:2])
+def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, models: dict) -> None:
+    reference, model = models[family]
+    texts = prompts((9, 1, 6))
+    free = generate(model, texts, SPECIAL, decoding(new_tokens=15))
+    special = replace(SPECIAL, end=free[0][2])
+    seen = set()
+    for how in (
+        {"no_repeat": 1},
+        {"no_repeat": 2},
+        {"repetition_penalty": 2.0},
+        {"repetition_penalty": 0.5},
+        {"min_new_tokens": 8},
+    ):
+        more = {{"no_repeat": "no_repeat_ngram_size"}.get(k, k): v for k, v in how.items()}
+        ours = generate(model, texts, special, decoding(new_tokens=15, **how))
+        # one by one: the reference takes its padding for tokens that were read
+        expected = [theirs(reference, [t], special.end, 15, **more)[0][0] for t in texts]
+        assert ours == expected
+        seen.add(tuple(map(tuple, ours)))
+    assert len(seen) >= 4
+
+
+def test_what_may_not_be_said_is_not_drawn_either(models: dict) -> None:
+    _, model = models["gpt2"]
+    small = replace(SPECIAL, size=20, end=7)
+    how = decoding(temperature=3.0, no_repeat=1, min_new_tokens=6, new_tokens=12)
+    for text in generate(model, [[5, 6]] * 8, small, how):
+        assert len(set(text)) == len(text) >= 6
+        assert not {5, 6} & set(text)
+
+
+@torch.no_grad()
+def greedy_by_hand(model: Model, prompt: list[int], n: int, room: int) -> list[int]:
+    """Say n tokens, reading everything anew each time, and the last part where it is too long."""
+    read, said = list(prompt), list[int]()
+    while len(said) < n:
+        if len(read) > room:
+            read = read[-max(room // 2, room + 1 - (n - len(said))) :]
+        ids = torch.tensor([read])
+        hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
+        said.append(int(model.language.scores(hidden[0, -1]).argmax()))
+        read.append(said[-1])
+    return said
+
+
+def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> None:
+    _, model = models["gpt2"]  # of 40 positions
+    texts = prompts((100, 38, 3, 41))
+    for n in (1, 90):
+        expected = [greedy_by_hand(model, text, n, 40) for text in texts]
+        how = decoding(new_tokens=n, window=True)
+        assert generate(model, texts, SPECIAL, how) == expected
+    with pytest.raises(ValueError, match=r"prompt 1 has 100 tokens.*: `window` reads the last"):
+        generate(model, texts, SPECIAL)
+
+
+def test_a_window_changes_nothing_where_positions_do_not_end(models: dict) -> None:
+    for _, model in models.values():
+        texts = prompts((5, 9))
+        for how in (decoding(new_tokens=20), decoding(new_tokens=20, temperature=1.0)):
+            wide = replace(how, window=True)
+            assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, how)
+
+
+def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> None:
+    _, model = models["gpt2"]
+    texts, how = prompts((60, 38, 3)), decoding(new_tokens=70, temperature=1.0, window=True)
+    together = generate(model, texts, SPECIAL, how)
+    assert [generate(model, [text], SPECIAL, how)[0] for text in texts] == together
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_an_answer_that_has_begun_goes_on(family: str, models: dict) -> None:
+    _, model = models[family]
+    texts = prompts((9, 1, 6))
+    for how in (decoding(new_tokens=9), decoding(new_tokens=9, beams=1, early_stopping=True)):
+        whole = generate(model, texts, SPECIAL, how)
+        for cut in ((3, 3, 3), (1, 4, 0)):
+            begun = [said[:n] for said, n in zip(whole, cut, strict=True)]
+            rest = [said[n:] for said, n in zip(whole, cut, strict=True)]
+            found = generate(model, texts, SPECIAL, how, begun=begun)
+            assert [said[: len(r)] for said, r in zip(found, rest, strict=True)] == rest

@@ -1,0 +1,80 @@
+"""Text as it grows: stop strings across tokens, and pieces that no later token changes."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from small_models import tokenizer
+
+from unmask.generation.wording import Wording
+
+
+def spelled(ids: Sequence[int]) -> str:
+    return bytes(ids).decode("utf-8", "replace")
+
+
+def pieces(wording: Wording, said: Sequence[int]) -> list[str]:
+    """Let a text grow token by token; return what was settled each time, the whole at the end."""
+    return [*(wording.settled(said[: n + 1]) for n in range(len(said))), wording.text(said)]
+
+
+def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
+    said = list(b"one. two\n\nthree\n\nfour")
+    for stop, expected in (
+        (("\n\n",), "one. two"),
+        (("three", "two"), "one. "),
+        (("o",), ""),
+        (("never",), spelled(said)),
+        (("\n\n\n",), spelled(said)),
+        ((), spelled(said)),
+    ):
+        wording = Wording(spelled, stop)
+        assert wording.text(said) == expected
+        ends = [n for n in range(len(said) + 1) if wording.over(said[:n])]
+        whole = expected == spelled(said)
+        assert ends == ([] if whole else list(range(ends[0], len(said) + 1)))
+        if not whole:  # it ends with the last token of the stop string, not later
+            assert any(spelled(said[: ends[0]]) == expected + one for one in stop)
+
+
+@example(text="aba", stop=["aba", "b"])
+@given(
+    text=st.text(alphabet="ab\n é☃😀", max_size=12),
+    stop=st.lists(st.text(alphabet="ab\né☃", min_size=1, max_size=4), max_size=2),
+)
+def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
+    wording = Wording(spelled, tuple(stop))
+    said = list(text.encode())
+    over = next((n for n in range(len(said) + 1) if wording.over(said[:n])), len(said))
+    grown = pieces(wording, said[:over])
+    for before, after in pairwise(grown):
+        assert after.startswith(before)
+    # The stop string that is whole first counts, even if another one began before it.
+    first = next((n for n in range(len(text)) if any(s in text[: n + 1] for s in stop)), len(text))
+    read = text[: first + 1]
+    assert grown[-1] == read[: min((read.find(s) for s in stop if s in read), default=None)]
+    assert not any("�" in piece for piece in grown)
+
+
+def test_characters_come_whole_and_at_once() -> None:
+    wording = Wording(spelled)
+    said = list("é☃".encode())
+    assert pieces(wording, said) == ["", "é", "é", "é", "é☃", "é☃"]
+    assert pieces(wording, [*b"a", 0xE2, 0x98]) == ["a", "a", "a", "a�"]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5", "bert"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_pieces_of_any_tokens_make_the_text(family: str, data: st.DataObject) -> None:
+    known = tokenizer(family)
+    some = st.integers(0, known.size - 1).filter(lambda i: i not in known.special.ids)
+    said = data.draw(st.lists(some, max_size=12))
+    wording = Wording(known.decode)
+    shown = ""
+    for now in pieces(wording, said):
+        if now.startswith(shown):
+            shown = now
+    assert shown == known.decode(said)

@@ -1,0 +1,203 @@
+"""How text is said: Greedy, Sample or Beam, and what holds for all of them (Decoding)."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Always the likeliest token."""
+
+    def shares(self, scores: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
+        """Return the probability with which each token is said: 1 of the likeliest."""
+        best = scores.argmax(-1, keepdim=True)
+        return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A token drawn by its probability, among those that all filters leave.
+
+    They act in the order in which they stand here, each on what those before it left.
+    """
+
+    temperature: float = 1.0
+    """The scores are divided by it."""
+    top_k: int | None = None
+    """The k likeliest, and those as likely as the k-th (Fan et al. 2018, arXiv:1805.04833, section
+    5.4)."""
+    top_p: float | None = None
+    """The fewest that have this probability together (Holtzman et al. 2020, arXiv:1904.09751,
+    section 3.1)."""
+    min_p: float | None = None
+    """Those at least this times as probable as the likeliest (Nguyen et al. 2024, arXiv:2407.01082,
+    section 3)."""
+    typical: float | None = None
+    """The fewest that have this probability together, of those whose information is nearest to the
+    mean of all (Meister et al. 2023, arXiv:2202.00666, section 4), and those as near as the last of
+    them."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
+        for name in ("top_p", "min_p", "typical"):
+            share = vars(self)[name]
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
+
+    def shares(self, scores: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
+        """Return the probability of each token, 0 of those that a filter takes away.
+
+        They are not normalized again: what is left may have less than 1 together.
+        """
+        scores = (scores - scores.amax(-1, keepdim=True)) / self.temperature  # 0 at most
+        if self.top_k is not None and self.top_k < scores.shape[-1]:
+            least = scores.topk(self.top_k).values[:, -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        share = scores.softmax(-1)
+        if self.top_p is not None and self.top_p < 1:
+            share = _nucleus(share, self.top_p)
+        if self.min_p is not None:
+            least = self.min_p * share.amax(-1, keepdim=True)
+            share = share.masked_fill(share < least, 0)
+        if self.typical is not None and self.typical < 1:
+            share = _typical(share, self.typical)
+        return share
+
+
+def _nucleus(share: Float[Tensor, "b v"], most: float) -> Float[Tensor, "b v"]:
+    """Keep the likeliest tokens, up to the one with which they reach this probability."""
+    ordered, order = share.sort(descending=True, stable=True)
+    before = ordered.double().cumsum(-1) - ordered
+    gone = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= most)
+    return share.masked_fill(gone, 0)
+
+
+def _typical(share: Float[Tensor, "b v"], most: float) -> Float[Tensor, "b v"]:
+    """Keep the tokens whose information is nearest to the entropy, until they reach this share."""
+    exact = share.double() / share.double().sum(-1, keepdim=True)
+    information = -exact.log()
+    entropy = torch.special.entr(exact).sum(-1, keepdim=True)
+    ordered, order = (information - entropy).abs().sort(stable=True)
+    reached = exact.gather(-1, order).cumsum(-1) < most
+    last = reached.sum(-1, keepdim=True).clamp(max=share.shape[-1] - 1)
+    far = (information - entropy).abs() > ordered.gather(-1, last)
+    return share.masked_fill(far, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beam:
+    """The best of several texts that are followed side by side.
+
+    A text's score is the sum of its tokens' log-probabilities, the end token's too, divided by the
+    number of tokens to the power of the length penalty. Of all continuations of the texts followed,
+    the 2 * `beams` best are looked at; those of the first half that end are kept, and the best that
+    do not end are followed (as in transformers).
+    """
+
+    beams: int = 4
+    best: int = 1
+    """How many texts are wanted, the best first."""
+    length_penalty: float = 1.0
+    """0: none, so that short texts are favored; 1: the mean; above: long texts are favored."""
+    early_stopping: bool | Literal["never"] = False
+    """When it is over. True: as soon as `beams` texts have ended. False: when, besides, the best
+    that goes on is worse than each of them at the present length. "never": when it would be worse
+    even at the length at which a positive length penalty would help it most."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.beams < 1:
+            raise ValueError(f"beams must be at least 1, got {self.beams}")
+        if not 1 <= self.best <= self.beams:
+            raise ValueError(f"best must be from 1 to the {self.beams} beams, got {self.best}")
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty must be a number, got {self.length_penalty}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How a text is said, how long it becomes, and which tokens it may not have."""
+
+    by: Greedy | Sample | Beam = Greedy()
+    new_tokens: int = 50
+    """At most so many; fewer where the model ends its text, or its positions end."""
+    min_new_tokens: int = 0
+    """The model may not end its text before; a stop string may."""
+    repetition_penalty: float = 1.0
+    """What a token's score is divided by (multiplied, if it is negative) once it was read or said:
+    Keskar et al. 2019, arXiv:1909.05858, section 4.1. Beams: its log-probability is multiplied."""
+    no_repeat: int | None = None
+    """No n tokens, n this number, that were read or said one after another are said again. An
+    encoder's text does not count."""
+    stop: tuple[str, ...] = ()
+    """The text ends before the one of these that is said first; what never comes never ends it."""
+    window: bool = False
+    """Of a text that has more tokens than a decoder has positions only the last are read: as many
+    as leave room for what is yet to be said, but at least half of the positions. Where the
+    positions end, the last are read again, which costs about a token read for each that is said.
+    False: such a prompt is an error, and a text ends where the positions do."""
+    seed: int = 0
+    """Of what is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range, and what does not go together."""
+        if self.new_tokens < 1:
+            raise ValueError(f"new_tokens must be at least 1, got {self.new_tokens}")
+        if not 0 <= self.min_new_tokens <= self.new_tokens:
+            raise ValueError(
+                f"min_new_tokens must be from 0 to the {self.new_tokens} new tokens, got "
+                f"{self.min_new_tokens}"
+            )
+        if not 0 < self.repetition_penalty < math.inf:
+            raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
+        if self.no_repeat is not None and self.no_repeat < 1:
+            raise ValueError(f"no_repeat must be at least 1, got {self.no_repeat}")
+        if "" in self.stop:
+            raise ValueError("a stop string is empty: every text would end before it begins")
+        if self.window and isinstance(self.by, Beam):
+            raise ValueError("beams cannot slide a window: give beams or window, not both")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+
+_OF = {part: frozenset(f.name for f in fields(part)) for part in (Sample, Beam, Decoding)}
+
+
+def decoding(**settings: Any) -> Decoding:
+    """Make a Decoding of the fields of Decoding, Sample and Beam, by name.
+
+    `temperature` above 0 draws, `beams` searches, and without both the likeliest token is said.
+
+    Raises:
+        ValueError: there is no such setting, or two do not go together.
+    """
+    known = frozenset[str]().union(*_OF.values()) - {"by"}
+    if strange := sorted(settings.keys() - known):
+        raise ValueError(f"no setting {strange[0]!r}; there are {', '.join(sorted(known))}")
+    drawn = {name: settings[name] for name in _OF[Sample] & settings.keys()}
+    searched = {name: settings[name] for name in _OF[Beam] & settings.keys()}
+    rest = {name: settings[name] for name in _OF[Decoding] & settings.keys()}
+    if "stop" in rest:
+        rest["stop"] = (rest["stop"],) if isinstance(rest["stop"], str) else tuple(rest["stop"])
+    if drawn.get("temperature", 0) == 0:
+        drawn.pop("temperature", None)
+        if drawn:
+            raise ValueError(
+                f"{', '.join(sorted(drawn))}: says among which tokens one is drawn, but at "
+                "temperature 0 none is: give a temperature above 0"
+            )
+    if drawn and searched:
+        raise ValueError("beams search and temperature draws: give beams or temperature, not both")
+    if searched and "beams" not in searched:
+        raise ValueError(f"{', '.join(sorted(searched))}: for a search with beams: give beams")
+    by = Sample(**drawn) if drawn else Beam(**searched) if searched else Greedy()
+    return Decoding(by=by, **rest)
