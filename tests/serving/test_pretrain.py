@@ -15,7 +15,7 @@ from unmask.hiding.loader import Cursor
 from unmask.hiding.objectives import MASKED
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import prepare
-from unmask.serving.pretrain import pretrain
+from unmask.serving.pretrain import card_recipe, pretrain
 from unmask.tokens.shards import Shards
 from unmask.training import parallel
 from unmask.training.data import lay_out, sources_of
@@ -696,6 +696,13 @@ def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_pa
     recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
     assert recipe["unit"] == "corpus"
     assert np.isfinite(list(made.evaluate(text).loss.values())).all()
+
+
+def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
+    for name in ("roberta-mini", "roberta-large", "xlm-roberta-base", "longformer-base-4096"):
+        assert card_recipe(name).unit == "corpus"
+    for name in ("bert-base-cased", "bertweet-base"):
+        assert card_recipe(name).unit == "document"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
