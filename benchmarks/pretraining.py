@@ -217,7 +217,7 @@ class Theirs:
         recipe, card = recipe_of(self.work, shards.folder.parent)
         data = lay_out(shards, recipe, card.objective, length)
         examples = []
-        for i, (a, b) in enumerate(data.train_rows[:4000]):
+        for i, (a, b) in enumerate(data.train.rows[:4000]):
             e = card.objective(shards.text(int(a), int(b)), special, np.random.default_rng(i))
             examples.append({"input_ids": e.source.tolist(), "labels": e.targets.tolist()})
         return examples

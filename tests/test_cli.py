@@ -450,6 +450,14 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --set nonsense", "--set nonsense: must be key=value"),
         ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
         ("{}/small.toml {}/text.txt --set optimizer=Adam", "one of ['AdamW', 'Lamb', 'Muon']"),
+        (
+            "{}/small.toml {}/text.txt --set unit=corpus",
+            "unit = corpus: its rows are of several documents, and next_sentence is asked",
+        ),
+        (
+            "{}/small.toml {}/text.txt --set unit=page",
+            "unit must be one of ['corpus', 'document', ",
+        ),
         ("{}/small.toml {}/text.txt --length 3", "a length of 3 leaves no room for text"),
         ("{}/small.toml {}/text.txt --length 600 --set batch_tokens=600", "512 positions, got 600"),
         ("{}/small.toml {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),

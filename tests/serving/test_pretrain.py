@@ -10,11 +10,12 @@ import pytest
 import torch
 from toy_text import corpus
 
+from unmask.config import to_dict
 from unmask.hiding.loader import Cursor
 from unmask.hiding.objectives import MASKED
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import prepare
-from unmask.serving.pretrain import pretrain
+from unmask.serving.pretrain import card_recipe, pretrain
 from unmask.tokens.shards import Shards
 from unmask.training import parallel
 from unmask.training.data import lay_out, sources_of
@@ -686,6 +687,24 @@ def languages(tmp_path: Path) -> list[Path]:
     return [tmp_path / "en", tmp_path / "fr"]
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_path: Path) -> None:
+    masked = json.dumps(to_dict(MASKED)).replace('": ', '" = ')
+    changes = [*COMMON, *SMALL[name], "unit=corpus", "packing=pack"]
+    changes += [f"objective={masked}"] if name == "bert-tiny" else []
+    made = pretrain(name, data=text, out=tmp_path / "run", steps=3, changes=changes, quiet=True)
+    recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
+    assert recipe["unit"] == "corpus"
+    assert np.isfinite(list(made.evaluate(text).loss.values())).all()
+
+
+def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
+    for name in ("roberta-mini", "roberta-large", "xlm-roberta-base", "longformer-base-4096"):
+        assert card_recipe(name).unit == "corpus"
+    for name in ("bert-base-cased", "bertweet-base"):
+        assert card_recipe(name).unit == "document"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
     workers: int, languages: list[Path], tmp_path: Path, monkeypatch
@@ -733,16 +752,16 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
         model="bert-tiny", data=(str(tmp_path / "data"),), sampling=0.3, dev=0.1, batch_tokens=256
     )
     data = lay_out(shards, recipe, MASKED, 32)
-    n = len(data.train_rows)
-    of = sources_of(shards, data.train_rows)
-    plan = data.loader(data.train_rows, Cursor(), sampled=True).plan
-    sizes = data.train_rows[:, 1] - data.train_rows[:, 0]
+    n = len(data.train.rows)
+    of = sources_of(shards, data.train)
+    plan = data.loader(data.train, Cursor(), sampled=True).plan
+    sizes = data.train.sizes
     for epoch in range(3):
         rows = plan.order(epoch) % n
         got = np.bincount(of[rows], sizes[rows])
         assert got / got.sum() == pytest.approx([s.gets for s in data.shares], abs=0.02)
         assert got.sum() == pytest.approx(sizes.sum(), rel=0.05)
-    dev = sources_of(shards, data.dev_rows)
+    dev = sources_of(shards, data.dev)
     assert set(dev.tolist()) == {0, 1}, "both are evaluated"
 
 

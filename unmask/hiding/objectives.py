@@ -241,6 +241,10 @@ class Neighbors:
         return text[:cut], text[cut:]
 
 
+QUESTIONS = (NextSentence, SentenceOrder, Neighbors)
+"""What is asked about two parts of a document."""
+
+
 @dataclass(frozen=True)
 class _Two:
     """Two texts hidden in place, with a question about them."""

@@ -118,7 +118,7 @@ LONGFORMER_BASE = replace(
     batch_tokens=64 * 4096,  # same section
     rate=3e-5,  # same section
     training={
-        **roberta.ROBERTA_BASE.training,
+        **roberta.ROBERTA_BASE.training,  # its rows: released code, `raw_text_to_mmap`
         "schedule": {"kind": "Linear", "warmup": 500},  # same section
         "steps": 65_000,  # same section
     },
@@ -147,7 +147,7 @@ LONGFORMER_MINI = replace(
     length=1024,
     batch_tokens=4_096,
     rate=3e-3,
-    training=bert.SMALL_BESIDE,
+    training={**bert.SMALL_BESIDE, **roberta.FULL_SENTENCES},
     parameters=6_383_616,
     hub=None,
     note="Not in the paper: for two CPU cores, with a window of 16 tokens on each side; from "

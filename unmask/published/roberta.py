@@ -56,6 +56,14 @@ BASE = replace(
     initialize=Normal(0.02),  # released code
 )
 HEADS = {"language": bert.HEADS["language"]}
+TRAINING: Mapping[str, Any] = {
+    "schedule": {"kind": "Linear", "warmup": 24_000},  # table 9
+    "steps": 500_000,  # table 9
+    "optimizer": {
+        "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # table 9
+    },
+}  # fmt: skip
+FULL_SENTENCES: Mapping[str, Any] = {"unit": "corpus"}  # section 4.2, "Results"
 
 NAMES = Names(
     bert.backbone_names("roberta")
@@ -129,18 +137,12 @@ ROBERTA_BASE = Published(
     length=512,  # section 3.1
     batch_tokens=8192 * 512,  # table 3: 8K sequences
     rate=6e-4,  # table 9
-    training={
-        "schedule": {"kind": "Linear", "warmup": 24_000},  # table 9
-        "steps": 500_000,  # table 9
-        "optimizer": {
-            "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # table 9
-        },
-    },
+    training={**TRAINING, **FULL_SENTENCES},
     parameters=124_697_433,
     names=NAMES,
     fields=FIELDS,
     hub="FacebookAI/roberta-base",
-)  # fmt: skip
+)
 _LARGE = {"d_model": 1024, "n_layers": 24, "n_heads": 16, "d_ff": 4096}
 ROBERTA_LARGE = replace(
     ROBERTA_BASE,
@@ -162,6 +164,7 @@ XLM_R_BASE = replace(
     paper=XLM_R,
     architecture=replace(BASE, vocab_size=250_002),
     tokenizer=TokenizerSpec(Unigram(250_002), FRAME),  # section 3, "Masked Language Models"
+    training=ROBERTA_BASE.training,  # streams: released code, `multilingual_masked_lm`
     parameters=278_295_186,
     fields=fields("xlm-roberta", "XLMRoberta"),
     hub="FacebookAI/xlm-roberta-base",
@@ -181,6 +184,7 @@ CAMEMBERT_BASE = replace(
     paper=CAMEMBERT,
     architecture=replace(BASE, vocab_size=32_005),
     tokenizer=TokenizerSpec(Unigram(32_005), FRAME),  # section 4.1
+    training=TRAINING,
     parameters=110_655_493,
     fields=fields("camembert", "Camembert"),
     hub="almanach/camembert-base",
@@ -192,6 +196,7 @@ BERTWEET_BASE = replace(
     paper=BERTWEET,
     architecture=replace(BASE, vocab_size=64_001, position=Learned(128, OFFSET)),
     length=128,  # section 2
+    training=TRAINING,  # each row a Tweet
     parameters=134_965_505,
     tokenizer=TokenizerSpec(ByteBPE(64_001), FRAME),
     hub="vinai/bertweet-base",
@@ -215,7 +220,7 @@ def _for_two_cores(name: str, parameters: int, like: Published) -> Published:
         length=128,
         batch_tokens=4_096,
         rate=3e-3,
-        training=bert.SMALL_BESIDE,
+        training={**bert.SMALL_BESIDE, **FULL_SENTENCES},
         parameters=parameters,
         hub=None,
         note=f"Not in the paper: for two CPU cores, with the width and depth of {like.name}.",
@@ -236,6 +241,7 @@ CAMEMBERT_MINI = replace(
     name="camembert-mini",
     family=CAMEMBERT_BASE.family,
     paper=CAMEMBERT,
+    training=bert.SMALL_SCALE,
     fields=CAMEMBERT_BASE.fields,
 )
 

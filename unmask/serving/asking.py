@@ -84,9 +84,9 @@ def _filled(pipeline: Pipeline, ids: Sequence[int], at: int) -> Fill:
 def _sentences(data: Data, longest: int) -> list[tuple[list[int], int]]:
     """Pick held-out sentences of a readable length, and the place of a whole word in each."""
     found: list[tuple[list[int], int]] = []
-    spans = data.dev_rows[:: max(1, len(data.dev_rows) // (4 * SAMPLES))]
-    for start, end in spans.tolist():
-        sentence = _readable(data.shards.text(start, end), longest)
+    rows = data.dev.rows
+    for start, end in rows[:: max(1, len(rows) // (4 * SAMPLES))].tolist():
+        sentence = _readable(data.dev.texts.text(start, end), longest)
         places = [] if sentence is None else _words(sentence, data.shards.tokenizer)
         if sentence is not None and places:
             found.append((sentence.ids.tolist(), places[len(places) * 2 // 3]))

@@ -62,7 +62,7 @@ from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
-from unmask.training.data import Data, Share, check_sampling, lay_out, prepared
+from unmask.training.data import Data, Share, check_sampling, check_unit, lay_out, prepared
 from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
@@ -436,7 +436,8 @@ def changed(card: Published, recipe: Recipe) -> Published:
     """Apply what a recipe says of the network and the objective to its card.
 
     Raises:
-        ValueError: it names something that the architecture does not have.
+        ValueError: it names something that the architecture does not have, or its rows are not
+            such that the objective can be asked of them.
     """
     architecture = card.architecture
     if recipe.architecture:
@@ -448,6 +449,7 @@ def changed(card: Published, recipe: Recipe) -> Published:
             f"packing: {card.name} reads blocks of characters, in rows of one text each; "
             "use 'bucket'"
         )
+    check_unit(recipe, objective)
     offered = _offered(card)
     terms = {asked_by(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:

@@ -1,4 +1,6 @@
-"""Which tokens make a row: units of text, cut where they are too long; and what is held out."""
+"""Which tokens make a row: units of text, cut or put together; and what is held out."""
+
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Int
@@ -18,6 +20,46 @@ def cut(
     rows[:, 0] += np.repeat(starts, n_pieces)
     np.minimum(rows[:, 0] + length, np.repeat(ends, n_pieces), out=rows[:, 1])
     return rows
+
+
+def filled(
+    parts: Iterable[Int[np.ndarray, "_ 2"]], length: int, borders: Int[np.ndarray, "k"]
+) -> Int[np.ndarray, "rows 2"]:
+    """Put as many consecutive pieces into each row as have room in `length` places.
+
+    What lies between two pieces of a row takes up room too, what lies between two rows is lost.
+
+    Args:
+        parts: (start, end) of pieces of at most `length` places, all in order; only one part, and
+            a row, are in memory at once.
+        length: places.
+        borders: places that no row goes across, in order.
+    """
+    rows, begun = [np.empty((0, 2), np.int64)], np.empty((0, 2), np.int64)
+    for part in parts:
+        pieces = np.concatenate((begun, part))
+        if len(pieces):
+            firsts = _firsts(pieces, length, borders)
+            rows.append(np.stack((pieces[firsts[:-1], 0], pieces[firsts[1:] - 1, 1]), 1))
+            begun = pieces[firsts[-1] :]  # the last row may go on
+    if len(begun):
+        rows.append(np.array([[begun[0, 0], begun[-1, 1]]]))
+    return np.concatenate(rows)
+
+
+def _firsts(
+    pieces: Int[np.ndarray, "n 2"], length: int, borders: Int[np.ndarray, "k"]
+) -> Int[np.ndarray, "rows"]:
+    """Return the first piece of each row, of one piece or more."""
+    starts, ends = pieces[:, 0], pieces[:, 1]
+    length = min(length, int(ends[-1] - starts[0]))  # so that adding it never overflows
+    border = np.append(borders, ends[-1])[np.searchsorted(borders, starts, "right")]
+    beyond = np.searchsorted(ends, np.minimum(starts + length, border), "right")
+    firsts, first = list[int](), 0
+    while first < len(pieces):
+        firsts.append(first)
+        first = beyond.item(first)
+    return np.array(firsts)
 
 
 def inside(

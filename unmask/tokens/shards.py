@@ -211,6 +211,30 @@ class Shards:
             places = np.concatenate([np.empty(0, np.int64), *self._marked(_BITS[unit], places)])
         return rows.cut(*rows.inside(places, spans), length)
 
+    def sentences(
+        self, within: Int[np.ndarray, "n 2"]
+    ) -> Iterator[tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]]:
+        """Give where sentences start and end, shard by shard.
+
+        One starts with each span, even in the middle of one.
+
+        Args:
+            within: only these spans of tokens, in order, each of one document.
+
+        Raises:
+            ValueError: spans that are not in order, overlap, or lie outside.
+        """
+        spans = self._checked(within)
+        marks = self._marked(SENTENCE, spans[:, 0])
+        for end, marked in zip(self._starts[1:], marks, strict=True):
+            last = int(np.searchsorted(spans[:, 0], end))
+            yield rows.inside(marked, spans[:last])
+            spans = spans[last:]
+
+    def document_of(self, places: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        """Return the number of the document that each token is of."""
+        return np.searchsorted(self.documents[:, 0], places, "right") - 1
+
     def held_out(
         self, share: float, seed: int = 0, *, of_each: bool = False
     ) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "m 2"]]:

@@ -11,11 +11,12 @@ from jaxtyping import Int
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import Objective
+from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
 from unmask.text.mix import smoothed, source_names
+from unmask.tokens.joined import Joined, separator
 from unmask.tokens.shards import Shards
 from unmask.tokens.vocabulary import Bytes, CodePoints, TokenizerSpec
 from unmask.training.recipe import Recipe
@@ -87,6 +88,20 @@ def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
         )
 
 
+def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
+    """Check that what is asked can be asked of the recipe's rows.
+
+    Raises:
+        ValueError: a question about one document is asked of rows of several.
+    """
+    about_one = [kind.asks for kind in QUESTIONS if kind.asks in objective.asks]
+    if recipe.unit == "corpus" and about_one:
+        raise ValueError(
+            f"unit = corpus: its rows are of several documents, and {about_one[0]} is asked about "
+            "one; take 'document', 'paragraph' or 'sentence', or an objective without a question"
+        )
+
+
 @dataclass(frozen=True)
 class Share:
     """A source: its tokens to train on, its share of all, and the share that it gets."""
@@ -97,6 +112,26 @@ class Share:
     gets: float
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of the corpus, cut into rows: what is trained on, or what is held out."""
+
+    texts: Shards | Joined
+    """What the rows' tokens are read from."""
+    rows: Int[np.ndarray, "n 2"]
+    """The first and the last place (exclusive) of each."""
+
+    @property
+    def documents(self) -> Int[np.ndarray, "n"]:
+        """The number of the document in which each row begins."""
+        return self.texts.document_of(self.rows[:, 0])
+
+    @property
+    def sizes(self) -> Int[np.ndarray, "n"]:
+        """How many tokens each row has."""
+        return self.rows[:, 1] - self.rows[:, 0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Where batches come from: all that is needed to make any of them again."""
@@ -105,8 +140,8 @@ class Data:
     objective: Objective
     recipe: Recipe
     length: int
-    train_rows: Int[np.ndarray, "n 2"]
-    dev_rows: Int[np.ndarray, "m 2"]
+    train: Part
+    dev: Part
     train_spans: Int[np.ndarray, "k 2"]
     shares: tuple[Share, ...] = ()
     """Of each source, where they are sampled."""
@@ -117,41 +152,42 @@ class Data:
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = Cursor() if cursor is None else from_dict(Cursor, cursor)
-        for micro, after in self.loader(self.train_rows, start, sampled=bool(self.shares)):
+        for micro, after in self.loader(self.train, start, sampled=bool(self.shares)):
             yield micro, to_dict(after)
 
     def dev_batches(self) -> list[Batch]:
         """Make the batches on which the run is evaluated; always the same."""
-        if not len(self.dev_rows):
+        if not len(self.dev.rows):
             return []
         recipe = replace(self.recipe, seed=0)
         loader = replace(self, recipe=recipe, workers=0, rank=0, world=1).loader(
-            self._enough(self.dev_rows), Cursor(), epochs=1
+            self._enough(self.dev), Cursor(), epochs=1
         )
         return [batch for micro, _ in loader for batch in micro]
 
-    def _enough(self, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "k 2"]:
+    def _enough(self, part: Part) -> Part:
         """Keep the first of some rows; of several sources, the first of each, by what it gets."""
+        rows = part.rows
         if not self.shares:
-            return rows[_first(rows, DEV_TOKENS)]
-        of = sources_of(self.shards, rows)
+            return replace(part, rows=rows[_first(rows, DEV_TOKENS)])
+        of = sources_of(self.shards, part)
         parts = [
             own[_first(own, round(share.gets * DEV_TOKENS))]
             for i, share in enumerate(self.shares)
             if len(own := rows[of == i])
         ]
         kept = np.concatenate(parts)
-        return kept[np.argsort(kept[:, 0])]
+        return replace(part, rows=kept[np.argsort(kept[:, 0])])
 
-    def _sources(self, rows: Int[np.ndarray, "n 2"]) -> Sources:
-        of = sources_of(self.shards, rows)
+    def _sources(self, part: Part) -> Sources:
+        of = sources_of(self.shards, part)
         n, tokens = np.bincount(of).tolist(), [share.tokens for share in self.shares]
         takes = rows_to_take(tokens, n, [share.gets for share in self.shares])
         return Sources(of=of, takes=takes)
 
     def loader(
         self,
-        rows: Int[np.ndarray, "n 2"],
+        part: Part,
         cursor: Cursor,
         epochs: int | None = None,
         *,
@@ -159,16 +195,16 @@ class Data:
     ) -> Loader:
         """Make what makes the batches of some rows, each once an epoch or, `sampled`, by shares."""
         return Loader(
-            texts=self.shards,
-            rows=rows,
+            texts=part.texts,
+            rows=part.rows,
             objective=self.objective,
             special=self.shards.tokenizer.special,
             length=self.length,
             batch_tokens=self.recipe.batch_tokens,
             micro_tokens=self.recipe.micro_tokens,
             strategy=self.recipe.packing,
-            documents=_documents_of(self.shards, rows),
-            sources=self._sources(rows) if sampled else None,
+            documents=part.documents,
+            sources=self._sources(part) if sampled else None,
             seed=self.recipe.seed,
             cursor=cursor,
             epochs=epochs,
@@ -184,25 +220,29 @@ def _first(rows: Int[np.ndarray, "n 2"], tokens: int) -> slice:
     return slice(int(np.searchsorted(ends, tokens)) + 1)
 
 
-def _documents_of(shards: Shards, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n"]:
-    return np.searchsorted(shards.documents[:, 0], rows[:, 0], side="right") - 1
-
-
-def sources_of(shards: Shards, rows: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n"]:
+def sources_of(shards: Shards, part: Part) -> Int[np.ndarray, "n"]:
     """Return the number of the source of each row, where shards tell them apart."""
     assert shards.sources is not None
-    return shards.sources[1][_documents_of(shards, rows)]
+    return shards.sources[1][part.documents]
 
 
-def _shares(shards: Shards, rows: Int[np.ndarray, "n 2"], exponent: float) -> tuple[Share, ...]:
+def _shares(shards: Shards, part: Part, exponent: float) -> tuple[Share, ...]:
     """Count the tokens of each source; Lample and Conneau 2019, section 3.1, on those."""
     assert shards.sources is not None
-    of = sources_of(shards, rows)
-    tokens = [int(n) for n in np.bincount(of, rows[:, 1] - rows[:, 0])]
+    of = sources_of(shards, part)
+    tokens = [int(n) for n in np.bincount(of, part.sizes)]
     return tuple(
         Share(name, n, n / sum(tokens), gets)
         for name, n, gets in zip(shards.sources[0], tokens, smoothed(tokens, exponent), strict=True)
     )
+
+
+def _part(shards: Shards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, length: int) -> Part:
+    """Cut some documents, or a part of one, into rows of at most `length` tokens."""
+    if recipe.unit == "corpus":
+        joined = Joined(shards, spans, separator(shards.tokenizer.special))
+        return Part(joined, joined.rows(length))
+    return Part(shards, shards.rows(length, recipe.unit, within=spans))
 
 
 def lay_out(
@@ -220,22 +260,24 @@ def lay_out(
     Some are held out for evaluation; where sources are sampled, of each.
 
     Raises:
-        ValueError: there is not enough text, or there are no sources to sample from.
+        ValueError: there is not enough text, there are no sources to sample from, or the rows are
+            not such that the objective can be asked of them.
     """
     check_sampling(recipe, shards)
+    check_unit(recipe, objective)
     sampled = recipe.sampling != 1
-    train, dev = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
+    spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
     budget = objective.budget(length, shards.tokenizer.special)
-    train_rows = shards.rows(budget, recipe.unit, within=train)
+    train = _part(shards, spans, recipe, budget)
     return Data(
         shards=shards,
         objective=objective,
         recipe=recipe,
         length=length,
-        train_rows=train_rows,
-        dev_rows=shards.rows(budget, recipe.unit, within=dev),
-        train_spans=train,
-        shares=_shares(shards, train_rows, recipe.sampling) if sampled else (),
+        train=train,
+        dev=_part(shards, held_out, recipe, budget),
+        train_spans=spans,
+        shares=_shares(shards, train, recipe.sampling) if sampled else (),
         workers=workers,
         rank=rank,
         world=world,

@@ -115,8 +115,10 @@ class Recipe:
 
     length: int | None = None
     """Tokens a row, at most."""
-    unit: Literal["document", "paragraph", "sentence"] = "document"
-    """What a row is a piece of: rows never cross its borders."""
+    unit: Literal["corpus", "document", "paragraph", "sentence"] = "document"
+    """What a row is a piece of: rows never cross its borders. "corpus": as many full sentences as
+    fit, of one document after the other, with a special token between documents, which see each
+    other (FULL-SENTENCES of Liu et al. 2019, section 4.2)."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Rows of like length padded to the longest, or several in one, which do not see each other."""
     batch_tokens: int = 4096
