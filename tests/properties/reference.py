@@ -148,6 +148,23 @@ def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
     return model
 
 
+def llama(kind: str = "ForCausalLM", name: str = "Llama", **changes: Any) -> Any:
+    """Make a model of Llama's kin: they have the same words for their sizes."""
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+    config = getattr(hf, f"{name}Config")(**(sizes | changes))
+    return _fill(getattr(hf, f"{name}{kind}")(config))
+
+
+_LLAMA_3 = {
+    "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 20,
+}  # fmt: skip
 _ALTERNATING = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
 
 SHAPES: dict[str, Callable[[], Any]] = {
@@ -198,6 +215,17 @@ SHAPES: dict[str, Callable[[], Any]] = {
     ),
     "gpt2": gpt2,
     "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),
+    "llama": llama,
+    "llama, no groups, shared tables": lambda: llama(
+        num_key_value_heads=4, tie_word_embeddings=True
+    ),
+    "llama, one group, wide heads, biases, slow angles slower": lambda: llama(
+        num_key_value_heads=1,
+        head_dim=12,
+        attention_bias=True,
+        mlp_bias=True,
+        rope_parameters=_LLAMA_3,
+    ),
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),

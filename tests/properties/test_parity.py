@@ -18,6 +18,7 @@ from reference import (
     electra,
     flaubert,
     gpt2,
+    llama,
     longformer,
     modernbert,
     roberta,
@@ -74,7 +75,7 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
         visibility = Visibility(causal=True)
     else:
         theirs = {"input_ids": ids, "attention_mask": real.long()}
-        visibility = Visibility(document=document, causal=kind.startswith("GPT2"))
+        visibility = Visibility(document=document, causal=ours.stack.causal)
     if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
@@ -116,6 +117,7 @@ def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: P
 LABELLED = {
     "BertForSequenceClassification": lambda: bert("BertForSequenceClassification", num_labels=3),
     "GPT2ForSequenceClassification": lambda: gpt2("GPT2ForSequenceClassification", num_labels=3),
+    "Llama": lambda: llama("ForSequenceClassification", num_labels=3),
     "Roberta": lambda: roberta("ForSequenceClassification", num_labels=3),
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
@@ -145,7 +147,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
     ids = torch.where(document >= 0, texts(1, 3, t), pad)
     batch = Batch(
         inputs=ids,
-        visibility=Visibility(document=document, causal=kind.startswith("GPT2")),
+        visibility=Visibility(document=document, causal=ours.stack.causal),
         last=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
         wide=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
@@ -210,7 +212,7 @@ def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> 
     packed = Batch(
         inputs=torch.cat((first, second), 1),
         visibility=Visibility(
-            document=torch.tensor([[0] * 7 + [1] * 10]), causal=shape.startswith("gpt2")
+            document=torch.tensor([[0] * 7 + [1] * 10]), causal=ours.stack.causal
         ),
         place=torch.cat((torch.arange(7), torch.arange(10)))[None],
     )

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unmask.model.parts import Sizes
+from unmask.model.parts import OffsetRMSNorm, Sizes
 
 
 def _plain(module: nn.Module) -> None:
     """Norms begin as the identity, biases at zero."""
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        nn.init.ones_(module.weight)
+        begin = 1 - module.offset if isinstance(module, OffsetRMSNorm) else 1.0
+        nn.init.constant_(module.weight, begin)
     bias = getattr(module, "bias", None)
     if isinstance(bias, nn.Parameter):
         nn.init.zeros_(bias)

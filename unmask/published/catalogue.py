@@ -15,6 +15,7 @@ from unmask.published import (
     electra,
     flaubert,
     gpt,
+    llama,
     longformer,
     modernbert,
     roberta,
@@ -27,7 +28,7 @@ from unmask.published.card import Published
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, canine, longformer, modernbert, gpt, t5,
+    deberta, deberta_v2, canine, longformer, modernbert, gpt, llama, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -14,7 +14,7 @@ from unmask.heads.labels import Labels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
 from unmask.hiding.objectives import MODERNBERT as MASKED_30
-from unmask.model.architecture import PRE, Architecture
+from unmask.model.architecture import PRE, UNBIASED, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, activation, by_table, need, refuse
 from unmask.model.parts import LayerNorm
@@ -59,7 +59,7 @@ BASE = Architecture(
     norm_final=True,
     activation="gelu",
     gated=True,  # section 2.1.1
-    bias=False,  # section 2.1.1
+    bias=UNBIASED,  # section 2.1.1
     dropout=0.0,  # table 4
     attention_dropout=0.0,  # table 4
     initialize=Normal(0.02, truncated=True, residual=44),  # table 4: as in Megatron

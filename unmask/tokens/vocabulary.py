@@ -65,6 +65,15 @@ T5 = Frame(
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
 
+LLAMA = Frame(
+    pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
+    first=("<unk>", "<s>", "</s>"),
+)  # fmt: skip
+LLAMA_3 = Frame(
+    pad="<|end_of_text|>", start="<|begin_of_text|>", end="<|end_of_text|>",
+    before=("<|begin_of_text|>",), between=("<|begin_of_text|>",),
+)  # fmt: skip
+
 CANINE = Frame(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",
     before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
