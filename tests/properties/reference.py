@@ -157,8 +157,29 @@ def llama(kind: str = "ForCausalLM", name: str = "Llama", **changes: Any) -> Any
         "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 40,
         "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
     }  # fmt: skip
-    config = getattr(hf, f"{name}Config")(**(sizes | changes))
+    said = {"Gemma3": "Gemma3Text"}.get(name, name)
+    config = getattr(hf, f"{said}Config")(**(sizes | changes))
     return _fill(getattr(hf, f"{name}{kind}")(config))
+
+
+def gemma2(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    small = {
+        "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20,
+        "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
+    }  # fmt: skip
+    return llama(kind, "Gemma2", **(small | changes))
+
+
+def gemma3(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    small = {
+        "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+        },
+    }  # fmt: skip
+    return llama(kind, "Gemma3", **(small | changes))
 
 
 _LLAMA_3 = {
@@ -226,6 +247,22 @@ SHAPES: dict[str, Callable[[], Any]] = {
         mlp_bias=True,
         rope_parameters=_LLAMA_3,
     ),
+    "mistral": lambda: llama(name="Mistral", sliding_window=6),
+    "mistral, no window, wide heads": lambda: llama(
+        name="Mistral", sliding_window=None, head_dim=12
+    ),
+    "qwen2": lambda: llama(name="Qwen2"),
+    "qwen3": lambda: llama(name="Qwen3", head_dim=12),
+    "gemma": lambda: llama(name="Gemma", head_dim=12),
+    "gemma2": gemma2,
+    "gemma2, no caps": lambda: gemma2(
+        attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=12
+    ),
+    "gemma3": gemma3,
+    "gemma3, windows alone": lambda: gemma3(
+        layer_types=["sliding_attention"] * 3, rope_parameters=None
+    ),
+    "olmo2": lambda: llama(name="Olmo2"),
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),

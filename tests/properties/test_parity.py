@@ -17,6 +17,8 @@ from reference import (
     distilbert,
     electra,
     flaubert,
+    gemma2,
+    gemma3,
     gpt2,
     llama,
     longformer,
@@ -28,6 +30,7 @@ from reference import (
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.heads.labels import Choice
+from unmask.model.attention import Sight
 from unmask.published.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -118,6 +121,8 @@ LABELLED = {
     "BertForSequenceClassification": lambda: bert("BertForSequenceClassification", num_labels=3),
     "GPT2ForSequenceClassification": lambda: gpt2("GPT2ForSequenceClassification", num_labels=3),
     "Llama": lambda: llama("ForSequenceClassification", num_labels=3),
+    "Gemma2": lambda: gemma2("ForSequenceClassification", num_labels=3),
+    "Qwen3": lambda: llama("ForSequenceClassification", "Qwen3", num_labels=3),
     "Roberta": lambda: roberta("ForSequenceClassification", num_labels=3),
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
@@ -220,3 +225,21 @@ def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> 
     for ids, part in ((first, hidden[:, :7]), (second, hidden[:, 7:])):
         out = reference(input_ids=ids, output_hidden_states=True)
         close(part, out.hidden_states[-1])
+
+
+@pytest.mark.parametrize("make", [lambda: llama(name="Mistral", sliding_window=6), gemma2, gemma3])
+@torch.no_grad()
+def test_texts_far_longer_than_the_window_are_cut_into_blocks_and_equal_the_reference(
+    make, tmp_path: Path
+) -> None:
+    reference = make()
+    ours = open_folder(saved(reference, tmp_path)).model
+    t = 300
+    lengths = [t, 41]
+    document = documents(lengths, t)
+    ids = texts(1, 2, t)
+    visibility = Visibility(document=document, causal=True)
+    assert Sight.of(visibility, t, t, window=5).band is not None
+    hidden = ours.hidden(Batch(inputs=ids, visibility=visibility))
+    out = reference(input_ids=ids, attention_mask=(document >= 0).long(), output_hidden_states=True)
+    close(hidden, out.hidden_states[-1], document >= 0)

@@ -12,6 +12,7 @@ Slot = Literal["into", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
 POST: frozenset[Slot] = frozenset({"after"})
+OUT: frozenset[Slot] = frozenset({"out"})
 SANDWICH: frozenset[Slot] = frozenset({"into", "out"})
 Biased = Literal["read", "write", "feed_forward"]
 BIASED: frozenset[Biased] = frozenset({"read", "write", "feed_forward"})

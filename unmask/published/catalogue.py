@@ -14,10 +14,14 @@ from unmask.published import (
     distilbert,
     electra,
     flaubert,
+    gemma,
     gpt,
     llama,
     longformer,
+    mistral,
     modernbert,
+    olmo,
+    qwen,
     roberta,
     scibert,
     spanbert,
@@ -28,7 +32,8 @@ from unmask.published.card import Published
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, canine, longformer, modernbert, gpt, llama, t5,
+    deberta, deberta_v2, canine, longformer, modernbert, gpt, llama, mistral, qwen, gemma,
+    olmo, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

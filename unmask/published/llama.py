@@ -258,8 +258,9 @@ LLAMA_7B = Published(
 def sized(card: Published, name: str, parameters: int, **changes: Any) -> Published:
     """Return another size: of the changes, `rate`, `hub` and the like are the card's own."""
     own = {k: changes.pop(k) for k in [*changes] if k in Published.__dataclass_fields__}
-    a = replace(cast(Architecture, card.architecture), **changes)
-    return replace(card, **{"hub": None} | own, name=name, parameters=parameters, architecture=a)
+    a = replace(cast(Architecture, own.get("architecture", card.architecture)), **changes)
+    own = {"hub": None} | own | {"architecture": a}
+    return replace(card, **own, name=name, parameters=parameters)
 
 
 LLAMA_13B = sized(

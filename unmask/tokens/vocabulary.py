@@ -73,6 +73,12 @@ LLAMA_3 = Frame(
     pad="<|end_of_text|>", start="<|begin_of_text|>", end="<|end_of_text|>",
     before=("<|begin_of_text|>",), between=("<|begin_of_text|>",),
 )  # fmt: skip
+QWEN = Frame(pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
+GEMMA = Frame(
+    pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
+    first=("<pad>", "<eos>", "<bos>", "<unk>"),
+)  # fmt: skip
+OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = Frame(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",
