@@ -182,6 +182,27 @@ def gemma3(kind: str = "ForCausalLM", **changes: Any) -> Any:
     return llama(kind, "Gemma3", **(small | changes))
 
 
+def neox(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 48, "max_position_embeddings": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"GPTNeoX{kind}")(hf.GPTNeoXConfig(**(sizes | changes))))
+
+
+def gpt(kind: str = "OpenAIGPTLMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40,
+        "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, kind)(hf.OpenAIGPTConfig(**(sizes | changes))))
+
+
 _LLAMA_3 = {
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 20,
@@ -234,8 +255,20 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "longformer, other windows, two segments": lambda: longformer(
         attention_window=[12, 6], type_vocab_size=2, num_hidden_layers=2
     ),
+    "gpt": gpt,
+    "gpt, relu": lambda: gpt(afn="relu"),
     "gpt2": gpt2,
     "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),
+    "neox": neox,
+    "neox, one after the other, all of a head turns, no biases of attention": lambda: neox(
+        use_parallel_residual=False,
+        attention_bias=False,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 100.0,
+            "partial_rotary_factor": 1.0,
+        },
+    ),
     "llama": llama,
     "llama, no groups, shared tables": lambda: llama(
         num_key_value_heads=4, tie_word_embeddings=True

@@ -84,6 +84,8 @@ def why_not_peft(
 def _why_never(model: Model, card: Published, name: str | None) -> str | None:
     if name is None:
         return "PEFT has no layout for parameters without an adapter"
+    if card.fields.ours:
+        return f"transformers has no {card.family}"
     if card.names.by_head:
         return "PEFT has no layout for maps that are joined head by head"
     if own := heads_without_class(card, model.specs):

@@ -201,6 +201,8 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
 
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
     """Say what opens a model with heads that transformers lacks; None: it opens all of it."""
+    if card.fields.ours:
+        return f"transformers has no {card.family}: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
         return None

@@ -50,11 +50,12 @@ class Normal:
 class FanIn:
     """Every matrix from N(0, 1/sqrt(width of its input)).
 
-    Queries also by 1/sqrt(e), as T5 does in place of a scale. Raffel et al. 2020 do not say; this
-    is Mesh TensorFlow's initializer for the released models.
+    Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
     """
 
     embedding: float = 1.0
+    queries: bool = True
+    """Those of queries also by 1/sqrt(e), as T5 does in place of a scale."""
 
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""
@@ -64,7 +65,7 @@ class FanIn:
             nn.init.normal_(module.weight, std=sizes.d_model**-0.5 if table else self.embedding)
         elif isinstance(module, nn.Linear):
             std = module.in_features**-0.5
-            if name.endswith(".q"):
+            if self.queries and name.endswith(".q"):
                 std *= sizes.d_head**-0.5
             nn.init.normal_(module.weight, std=std)
 

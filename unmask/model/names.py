@@ -207,9 +207,41 @@ class Fields:
     the card's."""
     of_language: Callable[[Any], dict[str, Any]] = lambda spec: {}
     """What their configuration shall say of a language head."""
+    ours: bool = False
+    """No class of theirs reads such a file: it holds our architecture as it is (`own_fields`)."""
     pools: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""
+
+
+def own_fields(family: str) -> Fields:
+    """Return the format of a family that the other library does not have."""
+
+    def read(theirs: Mapping[str, Any]) -> Architecture:
+        return config.from_dict(Architecture, need(theirs, "architecture"), "architecture")
+
+    def write(a: Architecture) -> dict[str, Any]:
+        return {"architecture": config.to_dict(a)}
+
+    return Fields(model_type=family, read=read, write=write, classes={(): family}, ours=True)
+
+
+OWN_NAMES = Names(
+    "\n".join(
+        f"{name} {name}"
+        for name in (
+            "backbone.tokens",
+            "backbone.position.table",
+            *(f"backbone.layers.*.attention.{x}" for x in "qkvo"),
+            *(f"backbone.layers.*.feed_forward.{x}" for x in ("up", "gate", "down")),
+            "backbone.layers.*.attention_norm.into",
+            "backbone.layers.*.feed_forward_norm.into",
+            "backbone.final_norm",
+            "heads.language.out",
+        )
+    )
+)
+"""Of such a family: the tensors have our names."""
 
 
 ACTIVATIONS = {

@@ -90,13 +90,20 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
         lines.append(f"- labels: {', '.join(opened.labels)}")
     if note is not None:
         lines.append(f"- {note}")
-    lines += [
-        "",
-        "```python",
+    theirs = [
         f"from transformers import AutoTokenizer, {kind}",
         "",
         'tokenizer = AutoTokenizer.from_pretrained("this folder")',
         f'model = {kind}.from_pretrained("this folder")',
+    ]
+    lines += [
+        "",
+        "```python",
+        *(
+            ["import unmask", "", 'model = unmask.load("this folder")']
+            if card.fields.ours
+            else theirs
+        ),
         "```",
         "",
         "It knows what stands in the text it was trained on, mistakes and prejudices included.",

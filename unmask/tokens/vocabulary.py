@@ -57,6 +57,7 @@ XLM = Frame(
     before=("<s>",), between=("</s>",), after=("</s>",),
     first=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
 )  # fmt: skip
+GPT = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 GPT2 = Frame(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
 )
