@@ -40,7 +40,6 @@ GEMMA_BASE = replace(
     n_layers=18,
     n_heads=8,
     n_kv_heads=1,  # section 2: one in the 2B model
-    head_width=256,  # table 1
     d_ff=16_384,  # table 1 counts both halves of it, 32,768
     position=Rotary(10_000.0, 8192),  # table 1
     norm=RMSNorm(eps=1e-6, offset=1.0),  # section 2; the offset from released code
@@ -53,6 +52,7 @@ GEMMA_2_BASE = replace(
     n_layers=26,
     n_heads=8,
     n_kv_heads=4,
+    head_width=256,
     d_ff=9216,  # table 1 counts both halves of it, 18,432
     norm_at=SANDWICH,  # section 2
     window=(4095, None),  # section 2: 4,096 tokens, the token itself among them (released code)
@@ -187,7 +187,8 @@ GEMMA_2B = llama.sized(
 )  # fmt: skip
 GEMMA_7B = llama.sized(
     GEMMA_2B, "gemma-7b", 8_537_680_896,
-    d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, d_ff=24_576, hub="google/gemma-7b",
+    d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, head_width=256,
+    d_ff=24_576, hub="google/gemma-7b",
 )  # fmt: skip
 GEMMA_MINI = llama.mini(
     GEMMA_2B, "gemma-mini", 4_917_504, n_kv_heads=1, head_width=None, d_ff=704,

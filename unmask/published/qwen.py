@@ -122,7 +122,7 @@ QWEN_3_06B = llama.sized(
 )  # fmt: skip
 QWEN_3_17B = llama.sized(
     QWEN_3_06B, "qwen3-1.7b", 1_720_574_976,
-    d_model=2048, d_ff=6144, hub="Qwen/Qwen3-1.7B-Base",
+    d_model=2048, head_width=None, d_ff=6144, hub="Qwen/Qwen3-1.7B-Base",
 )  # fmt: skip
 QWEN_3_4B = llama.sized(
     QWEN_3_06B, "qwen3-4b", 4_022_468_096,
