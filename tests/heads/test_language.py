@@ -17,8 +17,9 @@ TINY = Architecture(
 
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("cap", [None, 3.0])
 def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
-    rows, biased, monkeypatch
+    rows, biased, cap, monkeypatch
 ) -> None:
     monkeypatch.setattr(language, "ROWS_AT_ONCE", rows)
     torch.manual_seed(0)
@@ -26,8 +27,9 @@ def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     leaves = [x.double().requires_grad_() for x in leaves]
     hidden, weight, bias = leaves if biased else (*leaves[:2], None)
     targets = torch.randint(0, 23, (11,))
-    total, right = next_loss(hidden, weight, bias, targets)
+    total, right = next_loss(hidden, weight, bias, targets, cap=cap)
     scores = F.linear(hidden, weight, bias)
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
     expected = F.cross_entropy(scores, targets, reduction="sum")
     assert torch.allclose(total.double(), expected)
     assert int(right) == int((scores.argmax(-1) == targets).sum())

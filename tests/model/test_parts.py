@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from unmask.model.parts import Dropout
+from unmask.model.architecture import Architecture
+from unmask.model.initialize import Normal
+from unmask.model.parts import Dropout, OffsetRMSNorm, PartsNorm, RMSNorm
 
 
 @pytest.mark.parametrize("shape", [(1000, 997), (3,), (1,), (0, 4)])
@@ -49,3 +51,29 @@ def test_dropout_does_nothing_in_evaluation() -> None:
     x = torch.randn(9)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
+
+
+def test_a_norm_with_an_offset_begins_as_one_without() -> None:
+    torch.manual_seed(0)
+    x, norm = torch.randn(3, 8), RMSNorm(offset=1.0).build(8)
+    Normal()("norm", norm, Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=1, d_ff=8))
+    assert not norm.weight.any()
+    torch.testing.assert_close(norm(x), RMSNorm().build(8)(x))
+
+
+def test_small_weights_beside_an_offset_count_in_bfloat16() -> None:
+    x = torch.full((1, 2), 1.0, dtype=torch.bfloat16)
+    norm = OffsetRMSNorm(2, 0.0, 1.0).bfloat16()
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([0.007, 0.0035]))  # 1 + 0.0035 is no number of bfloat16
+    exact = (1 + norm.weight.float()).bfloat16()
+    assert torch.equal(norm(x)[0], exact)
+    assert exact[0] > 1
+
+
+def test_parts_are_normed_each_by_itself_and_by_the_same_weights() -> None:
+    torch.manual_seed(0)
+    x, norm = torch.randn(2, 5, 12), PartsNorm(RMSNorm(), 4)
+    torch.nn.init.normal_(norm.norm.weight)
+    parts = [norm.norm(part) for part in x.split(4, -1)]
+    torch.testing.assert_close(norm(x), torch.cat(parts, -1))

@@ -148,6 +148,65 @@ def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
     return model
 
 
+def llama(kind: str = "ForCausalLM", name: str = "Llama", **changes: Any) -> Any:
+    """Make a model of Llama's kin: they have the same words for their sizes."""
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+    said = {"Gemma3": "Gemma3Text"}.get(name, name)
+    config = getattr(hf, f"{said}Config")(**(sizes | changes))
+    return _fill(getattr(hf, f"{name}{kind}")(config))
+
+
+def gemma2(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    small = {
+        "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20,
+        "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
+    }  # fmt: skip
+    return llama(kind, "Gemma2", **(small | changes))
+
+
+def gemma3(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    small = {
+        "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+        },
+    }  # fmt: skip
+    return llama(kind, "Gemma3", **(small | changes))
+
+
+def neox(kind: str = "ForCausalLM", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 48, "max_position_embeddings": 40,
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"GPTNeoX{kind}")(hf.GPTNeoXConfig(**(sizes | changes))))
+
+
+def gpt(kind: str = "OpenAIGPTLMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40,
+        "pad_token_id": 0,
+    }  # fmt: skip
+    return _fill(getattr(hf, kind)(hf.OpenAIGPTConfig(**(sizes | changes))))
+
+
+_LLAMA_3 = {
+    "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 20,
+}  # fmt: skip
 _ALTERNATING = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
 
 SHAPES: dict[str, Callable[[], Any]] = {
@@ -196,8 +255,47 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "longformer, other windows, two segments": lambda: longformer(
         attention_window=[12, 6], type_vocab_size=2, num_hidden_layers=2
     ),
+    "gpt": gpt,
+    "gpt, relu": lambda: gpt(afn="relu"),
     "gpt2": gpt2,
     "gpt2, narrow inner layer, relu": lambda: gpt2(n_inner=20, activation_function="relu"),
+    "neox": neox,
+    "neox, one after the other, all of a head turns, no biases of attention": lambda: neox(
+        use_parallel_residual=False,
+        attention_bias=False,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 100.0,
+            "partial_rotary_factor": 1.0,
+        },
+    ),
+    "llama": llama,
+    "llama, no groups, shared tables": lambda: llama(
+        num_key_value_heads=4, tie_word_embeddings=True
+    ),
+    "llama, one group, wide heads, biases, slow angles slower": lambda: llama(
+        num_key_value_heads=1,
+        head_dim=12,
+        attention_bias=True,
+        mlp_bias=True,
+        rope_parameters=_LLAMA_3,
+    ),
+    "mistral": lambda: llama(name="Mistral", sliding_window=6),
+    "mistral, no window, wide heads": lambda: llama(
+        name="Mistral", sliding_window=None, head_dim=12
+    ),
+    "qwen2": lambda: llama(name="Qwen2"),
+    "qwen3": lambda: llama(name="Qwen3", head_dim=12),
+    "gemma": lambda: llama(name="Gemma", head_dim=12),
+    "gemma2": gemma2,
+    "gemma2, no caps": lambda: gemma2(
+        attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=12
+    ),
+    "gemma3": gemma3,
+    "gemma3, windows alone": lambda: gemma3(
+        layer_types=["sliding_attention"] * 3, rope_parameters=None
+    ),
+    "olmo2": lambda: llama(name="Olmo2"),
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),

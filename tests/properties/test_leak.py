@@ -19,7 +19,9 @@ FAMILIES = {card.family: card for card in MODELS.values() if card.family not in 
 
 
 def tiny(a: Architecture) -> Architecture:
-    return replace(a, d_model=16, n_heads=2, d_ff=16, n_layers=4, head_width=None)
+    groups = a.n_kv_heads and 1
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 4, "head_width": None}
+    return replace(a, **sizes, n_kv_heads=groups)
 
 
 def build(family: str):

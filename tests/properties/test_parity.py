@@ -17,9 +17,14 @@ from reference import (
     distilbert,
     electra,
     flaubert,
+    gemma2,
+    gemma3,
+    gpt,
     gpt2,
+    llama,
     longformer,
     modernbert,
+    neox,
     roberta,
     saved,
 )
@@ -27,6 +32,7 @@ from reference import (
 from unmask.batch import IGNORE, Batch, Visibility
 from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.heads.labels import Choice
+from unmask.model.attention import Sight
 from unmask.published.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -74,7 +80,7 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
         visibility = Visibility(causal=True)
     else:
         theirs = {"input_ids": ids, "attention_mask": real.long()}
-        visibility = Visibility(document=document, causal=kind.startswith("GPT2"))
+        visibility = Visibility(document=document, causal=ours.stack.causal)
     if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
@@ -116,6 +122,11 @@ def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: P
 LABELLED = {
     "BertForSequenceClassification": lambda: bert("BertForSequenceClassification", num_labels=3),
     "GPT2ForSequenceClassification": lambda: gpt2("GPT2ForSequenceClassification", num_labels=3),
+    "Llama": lambda: llama("ForSequenceClassification", num_labels=3),
+    "OpenAIGPT": lambda: gpt("OpenAIGPTForSequenceClassification", num_labels=3),
+    "GPTNeoX": lambda: neox("ForSequenceClassification", num_labels=3),
+    "Gemma2": lambda: gemma2("ForSequenceClassification", num_labels=3),
+    "Qwen3": lambda: llama("ForSequenceClassification", "Qwen3", num_labels=3),
     "Roberta": lambda: roberta("ForSequenceClassification", num_labels=3),
     "Albert": lambda: albert("ForSequenceClassification", num_labels=3),
     "DistilBert": lambda: distilbert("ForSequenceClassification", num_labels=3),
@@ -145,7 +156,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
     ids = torch.where(document >= 0, texts(1, 3, t), pad)
     batch = Batch(
         inputs=ids,
-        visibility=Visibility(document=document, causal=kind.startswith("GPT2")),
+        visibility=Visibility(document=document, causal=ours.stack.causal),
         last=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
         wide=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
@@ -210,7 +221,7 @@ def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> 
     packed = Batch(
         inputs=torch.cat((first, second), 1),
         visibility=Visibility(
-            document=torch.tensor([[0] * 7 + [1] * 10]), causal=shape.startswith("gpt2")
+            document=torch.tensor([[0] * 7 + [1] * 10]), causal=ours.stack.causal
         ),
         place=torch.cat((torch.arange(7), torch.arange(10)))[None],
     )
@@ -218,3 +229,21 @@ def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> 
     for ids, part in ((first, hidden[:, :7]), (second, hidden[:, 7:])):
         out = reference(input_ids=ids, output_hidden_states=True)
         close(part, out.hidden_states[-1])
+
+
+@pytest.mark.parametrize("make", [lambda: llama(name="Mistral", sliding_window=6), gemma2, gemma3])
+@torch.no_grad()
+def test_texts_far_longer_than_the_window_are_cut_into_blocks_and_equal_the_reference(
+    make, tmp_path: Path
+) -> None:
+    reference = make()
+    ours = open_folder(saved(reference, tmp_path)).model
+    t = 300
+    lengths = [t, 41]
+    document = documents(lengths, t)
+    ids = texts(1, 2, t)
+    visibility = Visibility(document=document, causal=True)
+    assert Sight.of(visibility, t, t, window=5).band is not None
+    hidden = ours.hidden(Batch(inputs=ids, visibility=visibility))
+    out = reference(input_ids=ids, attention_mask=(document >= 0).long(), output_hidden_states=True)
+    close(hidden, out.hidden_states[-1], document >= 0)

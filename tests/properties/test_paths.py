@@ -11,10 +11,13 @@ from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.attention import Sight, attend
 
 
-def reference(q, k, v, visible, bias, scale):
-    """Write softmax(q kᵀ·scale + bias, over the visible keys) v out in double precision."""
-    q, k, v = q.double(), k.double(), v.double()
-    scores = q @ k.mT * scale
+def reference(q, k, v, visible, bias, scale, cap):
+    """Write softmax(capped q kᵀ·scale + bias, over the visible keys) v out in double precision."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(shared, 1).double() for x in (k, v))
+    scores = q.double() @ k.mT * scale
+    if cap is not None:
+        scores = torch.tanh(scores / cap) * cap
     if bias is not None:
         scores = scores + bias.double()
     if visible is not None:
@@ -26,12 +29,15 @@ def reference(q, k, v, visible, bias, scale):
 @pytest.mark.parametrize("queries", [1, 5, 12])
 @pytest.mark.parametrize("sees", ["everyone", "causal", "some"])
 @pytest.mark.parametrize("path", ["plain", "fused"])
-def test_every_path_equals_the_definition(path, sees, queries, biased, monkeypatch) -> None:
+@pytest.mark.parametrize(("groups", "cap"), [(6, None), (2, None), (1, None), (6, 1.5), (3, 1.5)])
+def test_every_path_equals_the_definition(
+    groups, cap, path, sees, queries, biased, monkeypatch
+) -> None:
     torch.manual_seed(0)
     keys = 12
-    q = torch.randn(2, 3, queries, 8, requires_grad=True)
-    k, v = torch.randn(2, 3, keys, 8), torch.randn(2, 3, keys, 8)
-    bias = torch.randn(1, 3, queries, keys) if biased else None
+    q = torch.randn(2, 6, queries, 8, requires_grad=True)
+    k, v = torch.randn(2, groups, keys, 8), torch.randn(2, groups, keys, 8)
+    bias = torch.randn(1, 6, queries, keys) if biased else None
     visible = None
     sight = Sight()
     if sees == "causal":
@@ -42,8 +48,8 @@ def test_every_path_equals_the_definition(path, sees, queries, biased, monkeypat
         visible[..., 0] = True
         sight = Sight(visible)
     monkeypatch.setattr(attention, "plain_is_faster", lambda *a, **k: path == "plain")
-    ours = attend(q, k, v, sight, bias=bias, scale=0.3)
-    expected = reference(q, k, v, visible, bias, 0.3)
+    ours = attend(q, k, v, sight, bias=bias, scale=0.3, cap=cap)
+    expected = reference(q, k, v, visible, bias, 0.3, cap)
     assert torch.allclose(ours.double(), expected, atol=1e-6)  # float32 against float64
     (ours_d,) = torch.autograd.grad(ours.square().sum(), q)
     (expected_d,) = torch.autograd.grad(expected.square().sum(), q)

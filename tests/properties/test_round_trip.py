@@ -4,6 +4,7 @@ And what we save opens there.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,37 @@ from safetensors.torch import load_file
 from small_models import tokenizer
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface import heads_without_class, open_folder, write_folder
+from unmask.checkpoints.huggingface import (
+    heads_without_class,
+    open_folder,
+    opens_where,
+    write_folder,
+)
 from unmask.heads.labels import Labels
 from unmask.published.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})
+
+OURS = [name for name, card in MODELS.items() if card.fields.ours and card.name.endswith("-mini")]
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_family_that_the_reference_library_lacks_comes_back_from_a_folder_of_ours(
+    name: str, tied: bool, tmp_path: Path
+) -> None:
+    card = MODELS[name]
+    heads = {"language": replace(card.heads["language"], tied=tied), "label": Labels(n_labels=3)}
+    model = card.build(heads).initialize(0)
+    write_folder(tmp_path, model, card, None)
+    opened = open_folder(tmp_path)
+    assert (opened.missing, opened.extra) == ((), ())
+    assert opened.card.architecture == card.architecture
+    assert opened.model.specs == heads
+    weights = opened.model.weights()
+    assert all(torch.equal(x, weights[n]) for n, x in model.weights().items())
+    assert opens_where(card, heads) == f"transformers has no {card.family}: `unmask.load` opens it"
+
 
 _PLACES = {"deberta.embeddings.position_embeddings.weight"}
 UNREAD = {"deberta": _PLACES, "deberta-v2": _PLACES}

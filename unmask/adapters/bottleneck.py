@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, on_rows, put
 from unmask.heads.model import Model
-from unmask.model.parts import ACTIVATIONS, Activation
+from unmask.model.parts import ACTIVATIONS, Activation, OffsetRMSNorm
 from unmask.model.transformer import Block
 
 REDUCTION = 16
@@ -217,6 +217,8 @@ def _copy(norm: nn.LayerNorm | nn.RMSNorm) -> nn.Module:
     if isinstance(norm, nn.LayerNorm):
         bias = "bias" in dict(norm.named_parameters())
         new = nn.LayerNorm(list(norm.normalized_shape), norm.eps, bias=bias)
+    elif isinstance(norm, OffsetRMSNorm):
+        new = OffsetRMSNorm(norm.weight.numel(), norm.eps or 0.0, norm.offset)
     else:
         new = nn.RMSNorm(list(norm.normalized_shape), norm.eps)
     new.load_state_dict(norm.state_dict())

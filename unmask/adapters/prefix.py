@@ -86,7 +86,7 @@ class PrefixModule(nn.Module):
         decoder(model)
         self.spec, self.attachment = spec, Attachment()
         self.a = model.stack
-        width = 2 * self.a.n_layers * self.a.n_heads * self.a.d_head
+        width = 2 * self.a.n_layers * self.a.groups * self.a.d_head
         self.vectors = self.table = self.into = self.out = None
         if spec.hidden is None:
             self.vectors = nn.Parameter(torch.empty(spec.length, width))
@@ -129,7 +129,7 @@ class PrefixModule(nn.Module):
         return (), given | {"batch": batch, "cache": cache}
 
     def _fill(self, cache: Cache, rows: int) -> None:
-        heads = self.prefix().unflatten(-1, (self.a.n_layers, 2, self.a.n_heads, self.a.d_head))
+        heads = self.prefix().unflatten(-1, (self.a.n_layers, 2, self.a.groups, self.a.d_head))
         for layer, (k, v) in zip(cache.layers, heads.permute(1, 2, 3, 0, 4), strict=True):
             layer.extend(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1))
         cache.prefix = self.spec.length

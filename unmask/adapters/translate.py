@@ -394,7 +394,7 @@ def _ia3_to_ours(
 def _prefix_to_peft(module: PrefixModule, model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Write the prefix that came out; the maps through which it was learned are dropped."""
     a, vectors = module.a, module.prefix().detach()
-    n = a.n_layers
+    n, width = a.n_layers, a.groups * a.d_head
     if two := isinstance(model.architecture, EncoderDecoderArchitecture):
         # PEFT 0.21 cuts the prefix of an encoder-decoder into fours where it means pairs: layer i
         # gets pair 2i, modulo their number. So every other pair is left empty.
@@ -403,11 +403,11 @@ def _prefix_to_peft(module: PrefixModule, model: Model) -> tuple[dict[str, Any],
     config = {
         "peft_type": "PREFIX_TUNING",
         "num_layers": n,
-        "token_dim": a.n_heads * a.d_head,
-        "num_attention_heads": a.n_heads,
+        "token_dim": width,
+        "num_attention_heads": a.groups,
         "num_transformer_submodules": 1 + two,
         "num_virtual_tokens": module.spec.length,
-        "encoder_hidden_size": module.spec.hidden or a.n_heads * a.d_head,
+        "encoder_hidden_size": module.spec.hidden or width,
         "prefix_projection": False,
     }
     return config, {VECTORS: vectors}
@@ -420,7 +420,7 @@ def _prefix_to_ours(
     a, n = model.stack, settings.num_layers or model.stack.n_layers
     two = isinstance(model.architecture, EncoderDecoderArchitecture)
     length = settings.num_virtual_tokens or len(vectors)
-    _fits(VECTORS, vectors, (length, 2 * n * a.n_heads * a.d_head))
+    _fits(VECTORS, vectors, (length, 2 * n * a.groups * a.d_head))
     if n < a.n_layers or (n > a.n_layers and not two):
         raise ValueError(f"tensor {VECTORS} is a prefix for {n} layers, the model has {a.n_layers}")
     pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `_prefix_to_peft`

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unmask.box import BOX
+from unmask.checkpoints import llama2c
 from unmask.checkpoints.tensors import (
     SAFETENSORS,
     as_weight,
@@ -97,7 +98,8 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
     """Open a model of any family of the catalogue.
 
     Args:
-        folder: has config.json and weights; a tokenizer if there is one.
+        folder: has config.json and weights, or a .bin file of llama2.c; a tokenizer if there is
+            one.
         heads: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
 
@@ -106,9 +108,9 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
         ValueError: a file is damaged, the family is unknown, or weights, configuration and
             tokenizer do not fit.
     """
-    theirs = read_json(folder / "config.json")
+    theirs = configuration(folder)
     card = _card(folder, theirs)
-    state = {_modern(name): x for name, x in read_model_tensors(folder).items()}
+    state = _tensors(folder)
     labels = _label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
@@ -122,6 +124,29 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
         missing=read.missing,
         extra=read.extra,
     )
+
+
+def is_model(folder: Path) -> bool:
+    """Say whether a folder has what `configuration` reads."""
+    return (folder / "config.json").is_file() or llama2c.find(folder) is not None
+
+
+def configuration(folder: Path) -> Mapping[str, Any]:
+    """Read what config.json says, or what it would say of a folder that llama2.c can read.
+
+    Raises:
+        FileNotFoundError: it is neither.
+        ValueError: the file is not a JSON object.
+    """
+    path = folder / "config.json"
+    other = None if path.is_file() else llama2c.find(folder)
+    return read_json(path) if other is None else llama2c.configuration(other)
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    if not (folder / "config.json").is_file() and (other := llama2c.find(folder)) is not None:
+        return llama2c.tensors(other)
+    return {_modern(name): x for name, x in read_model_tensors(folder).items()}
 
 
 def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:

@@ -15,10 +15,10 @@ from unmask.checkpoints.huggingface import (
     OWN,
     Opened,
     check_fit,
+    configuration,
     locate,
     open_folder,
 )
-from unmask.checkpoints.tensors import read_json
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL
 from unmask.finetuning.auxiliary import with_language
 from unmask.finetuning.kinds.catalogue import heads_for
@@ -138,7 +138,7 @@ def _opened(folder: Path, task: Task, auxiliary: float) -> Beginning:
         opened = open_adapter(folder)
         fold(opened.model)
         return _converted(opened, task, auxiliary)
-    theirs = read_json(folder / "config.json")
+    theirs = configuration(folder)
     try:
         card = replace(family(theirs), name=folder.name)
     except ValueError as error:

@@ -12,7 +12,6 @@ from unmask.finetuning.ask import Answer, Question
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.generation.decode import generate
 from unmask.generation.settings import Decoding
-from unmask.heads.language import next_loss
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
@@ -146,6 +145,6 @@ def _losses(model: Model, batch: Batch, questions: Sequence[Question]) -> list[t
             torch.from_numpy(x).to(hidden.device)
             for x in (np.flatnonzero(mask), question.example.targets[mask])
         )
-        total, _ = next_loss(head.before_scores(row[at]), head.weight, head.bias, said)
+        total, _ = head.loss(row[at], said)
         found.append((float(total), len(said)))
     return found

@@ -55,12 +55,12 @@ class CharactersInTurnHead(nn.Module):
         super().__init__()
         self.spec = spec
         self.buckets = spec.buckets or a.n_buckets
-        self.join = nn.Linear(2 * a.d_model, a.d_model, bias=a.bias)
+        self.join = nn.Linear(2 * a.d_model, a.d_model, bias="feed_forward" in a.bias)
         self.activation = ACTIVATIONS[a.activation]
         self.join_norm = a.norm.build(a.d_model)
         self.attention, self.attention_norm = Attention(a, Place()), Norms(a)
         self.feed_forward = FeedForward(
-            a.d_model, a.d_ff, activation=a.activation, gated=a.gated, bias=a.bias
+            a.d_model, a.d_ff, activation=a.activation, gated=a.gated, bias="feed_forward" in a.bias
         )
         self.feed_forward_norm = Norms(a)
         self.out = nn.Linear(a.d_model, self.buckets)

@@ -165,7 +165,8 @@ class LabelsHead(nn.Module):
         self.spec = spec
         width = a.d_model * (4 if spec.pool == "compare" else 1)
         width *= a.n_layers + 1 if spec.layers == "all" else 1
-        self.dense = nn.Linear(width, a.d_model, bias=a.bias) if spec.dense else None
+        biased = "feed_forward" in a.bias
+        self.dense = nn.Linear(width, a.d_model, bias=biased) if spec.dense else None
         self.norm = a.norm.build(a.d_model) if spec.norm else nn.Identity()
         self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(a.d_model if spec.dense else width, spec.n_labels, bias=spec.bias)

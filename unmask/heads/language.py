@@ -37,6 +37,8 @@ class Language:
     scaled: bool = False
     """The hidden states are multiplied by d_model^-0.5 first (T5 with tied tables; Mesh
     TensorFlow)."""
+    cap: float | None = None
+    """Scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     decoder: MaskDecoder | None = None
     """What asks the last layer in place of its input (He et al. 2021, section 3.2)."""
     weight: float = 1.0
@@ -52,7 +54,7 @@ class Language:
 
 
 class _LinearLoss(torch.autograd.Function):
-    """Cross-entropy of `hidden @ weight.T + bias`, some rows at a time.
+    """Cross-entropy of `hidden @ weight.T + bias`, perhaps capped, some rows at a time.
 
     The scores of all rows never exist together: with 30,000 tokens they would be the largest tensor
     of the step, and on a CPU most of the time would go into fetching fresh memory for them. The
@@ -62,7 +64,12 @@ class _LinearLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor]:
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
@@ -72,7 +79,11 @@ class _LinearLoss(torch.autograd.Function):
         d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         for h, y, d_h in _in_parts(hidden, targets, d_hidden):
             scores = F.linear(h, weight, bias)
-            loss, correct = slopes_(scores, y, d_bias)
+            steep = None if cap is None else _cap_(scores, cap)
+            loss, correct = slopes_(scores, y, d_bias if steep is None else None)
+            if steep is not None:
+                scores *= steep
+                d_bias = None if d_bias is None else d_bias + scores.float().sum(0)
             total += loss
             right += correct
             if d_h is None:
@@ -87,7 +98,7 @@ class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, *grads: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         scale = grads[0]
         return (
@@ -95,7 +106,16 @@ class _LinearLoss(torch.autograd.Function):
             None if d_weight is None else d_weight * scale.to(d_weight.dtype),
             None if d_bias is None else (d_bias * scale).to(d_hidden.dtype),
             None,
+            None,
         )
+
+
+def _cap_(scores: Float[Tensor, "n v"], cap: float) -> Float[Tensor, "n v"]:
+    """Cap scores in place; return how steep that is at each."""
+    share = scores.div_(cap).tanh_()
+    steep = 1 - share.square()
+    scores.mul_(cap)
+    return steep
 
 
 def _in_parts(
@@ -144,7 +164,7 @@ class LanguageHead(nn.Module):
         self.spec = spec
         self.dense = self.norm = None
         if spec.transform is not None:
-            self.dense = nn.Linear(a.d_model, a.d_embed, bias=a.bias)
+            self.dense = nn.Linear(a.d_model, a.d_embed, bias="feed_forward" in a.bias)
             self.norm = a.norm.build(a.d_embed)
             self.activation = ACTIVATIONS[spec.transform]
         self.decoder = None if spec.decoder is None else spec.decoder.build(a)
@@ -167,14 +187,25 @@ class LanguageHead(nn.Module):
 
     def scores(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n v"]:
         """Score every token of the vocabulary."""
-        return F.linear(self.before_scores(hidden), self.weight, self.bias)
+        return self._capped(F.linear(self.before_scores(hidden), self.weight, self.bias))
 
     def scores_among(
         self, hidden: Float[Tensor, "n d"], tokens: Int[Tensor, "k"]
     ) -> Float[Tensor, "n k"]:
         """Score some tokens of the vocabulary."""
         bias = None if self.bias is None else self.bias[tokens]
-        return F.linear(self.before_scores(hidden), self.weight[tokens], bias)
+        return self._capped(F.linear(self.before_scores(hidden), self.weight[tokens], bias))
+
+    def _capped(self, scores: Tensor) -> Tensor:
+        cap = self.spec.cap
+        return scores if cap is None else (scores / cap).tanh() * cap
+
+    def loss(
+        self, hidden: Float[Tensor, "n d"], targets: Int[Tensor, "n"]
+    ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+        """Sum the cross-entropy of the scores in nats, and count the hits; see `next_loss`."""
+        before = self.before_scores(hidden)
+        return next_loss(before, self.weight, self.bias, targets, cap=self.spec.cap)
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
@@ -197,9 +228,8 @@ class LanguageHead(nn.Module):
             flat, targets = flat[batch.asked], targets[batch.asked]
         if batch.among is not None:
             return self._among(flat, targets, batch.among, scores=scores)
-        before = self.before_scores(flat)
-        total, right = next_loss(before, self.weight, self.bias, targets)
-        said = {self.spec.term: F.linear(before, self.weight, self.bias)} if scores else {}
+        total, right = self.loss(flat, targets)
+        said = {self.spec.term: self.scores(flat)} if scores else {}
         term = Term(total, targets.numel(), right, self.spec.weight)
         return Prediction(said, {self.spec.term: term})
 
@@ -223,8 +253,10 @@ def next_loss(
     weight: Float[Tensor, "v d"],
     bias: Float[Tensor, "v"] | None,
     targets: Int[Tensor, "n"],
+    *,
+    cap: float | None = None,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Sum the cross-entropy of linear scores in nats, and count the hits.
+    """Sum the cross-entropy of linear scores, perhaps capped, in nats, and count the hits.
 
     A hit: the best score is the target's.
 
@@ -233,4 +265,4 @@ def next_loss(
     """
     if targets.device.type == "cpu" and targets.numel() and int(targets.min()) == IGNORE:
         raise ValueError("a place without a target is asked; `asked` must name the others")
-    return _LinearLoss.apply(hidden, weight, bias, targets)  # pyright: ignore[reportReturnType]
+    return _LinearLoss.apply(hidden, weight, bias, targets, cap)  # pyright: ignore[reportReturnType]

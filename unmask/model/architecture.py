@@ -12,6 +12,11 @@ Slot = Literal["into", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
 POST: frozenset[Slot] = frozenset({"after"})
+OUT: frozenset[Slot] = frozenset({"out"})
+SANDWICH: frozenset[Slot] = frozenset({"into", "out"})
+Biased = Literal["read", "write", "feed_forward"]
+BIASED: frozenset[Biased] = frozenset({"read", "write", "feed_forward"})
+UNBIASED: frozenset[Biased] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,9 @@ class Architecture:
     n_layers: int
     n_heads: int
     d_ff: int
+    n_kv_heads: int | None = None
+    """Heads of keys and values, each read by as many heads of queries (Ainslie et al. 2023,
+    arXiv:2305.13245); 1: Shazeer 2019, arXiv:1911.02150. None: n_heads."""
     head_width: int | None = None
     """None: d_model / n_heads. T5's larger sizes differ."""
     embed_width: int | None = None
@@ -40,6 +48,9 @@ class Architecture:
     global_attention: bool = False
     """Tokens that the batch calls wide are bound by no window; they read by projections of their
     own (Beltagy et al. 2020, section 3.1)."""
+    tokens_scaled: bool = False
+    """Token vectors are multiplied by the square root of their width (Vaswani et al. 2017, section
+    3.4)."""
     n_segments: int = 0
     position: Position = Learned(512)
     norm: Norm = LayerNorm()
@@ -47,14 +58,24 @@ class Architecture:
     """Where norms stand around a sublayer f: after(x + out(f(into(x))))."""
     norm_embedding: bool = False
     norm_final: bool = False
+    query_key_norm: Literal["head", "all"] | None = None
+    """Queries and keys are normed, each head or all heads together (Dehghani et al. 2023,
+    arXiv:2302.05442, section 2)."""
+    parallel: Literal["own_norms", "one_norm"] | None = None
+    """Attention and feed-forward read the same vector, each past a norm of its own or both past one
+    (Wang and Komatsuzaki 2021, GPT-J). None: the feed-forward reads what attention has added."""
     convolution: Convolution | None = None
     """Beside the first layer (He et al. 2021, section 5.3)."""
     activation: Activation = "gelu"
     gated: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
-    bias: bool = True
+    bias: frozenset[Biased] = BIASED
+    """Linear maps that have one: those by which attention reads (queries, keys, values), the one by
+    which it writes, those of the feed-forward."""
     scale: float | None = None
     """Of the attention scores. None: 1 / sqrt(e); T5: 1."""
+    score_cap: float | None = None
+    """Attention scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     causal: bool = False
     cross: bool = False
     """A third sublayer reads the encoder."""
@@ -74,6 +95,17 @@ class Architecture:
             raise ValueError(f"dilation must be at least 1 in each layer, got {self.dilation}")
         if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+        if self.groups < 1 or self.n_heads % self.groups:
+            raise ValueError(
+                f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
+            )
+        if self.score_cap is not None and self.score_cap <= 0:
+            raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values: of one group of queries each."""
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
     def d_head(self) -> int:
@@ -97,7 +129,7 @@ class Architecture:
         scores and mixing (Kaplan et al. 2020, table 1). What a position scheme computes once for
         all texts is left out.
         """
-        attention = 4 * self.d_model * self.n_heads * self.d_head
+        attention = 2 * self.d_model * (self.n_heads + self.groups) * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
         each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
         reach = [self.reach(i)[0] for i in range(self.n_layers)]

@@ -13,7 +13,8 @@ from unmask.batch import Visibility
 from unmask.model.architecture import Architecture
 from unmask.model.band import Band, marked, seen, taken
 from unmask.model.cache import LayerCache
-from unmask.model.parts import Dropout
+from unmask.model.parts import Dropout, PartsNorm
+from unmask.model.positions import Place
 
 PLAIN_UP_TO = 512
 """On a CPU in bfloat16, two matrix products and a softmax are faster than the fused kernel up to
@@ -143,20 +144,26 @@ def plain_is_faster(x: Tensor, keys: int, *, biased: bool, drop: float) -> bool:
 
 def attend(
     q: Float[Tensor, "b h t e"],
-    k: Float[Tensor, "b h s e"],
-    v: Float[Tensor, "b h s e"],
+    k: Float[Tensor, "b g s e"],
+    v: Float[Tensor, "b g s e"],
     sight: Sight,
     *,
     bias: Tensor | None = None,
     scale: float,
+    cap: float | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Tensor, "b h t e"]:
-    """softmax(q kᵀ·scale + bias, over the visible keys) v."""
+    """softmax(cap·tanh(q kᵀ·scale / cap) + bias, over the visible keys) v.
+
+    Without `cap`, the scores are as they are. Of g < h keys and values each is of h / g heads that
+    follow each other.
+    """
     drop = dropout.rate if dropout is not None and dropout.training else 0.0
     if sight.band is not None:
-        return _banded(q, k, v, sight, sight.band, scale, dropout)
-    if plain_is_faster(q, k.shape[2], biased=bias is not None, drop=drop):
-        return _plain(q, k, v, sight, bias, scale, dropout)
+        return _banded(q, k, v, sight, sight.band, scale, cap, dropout)
+    biased = bias is not None
+    if cap is not None or plain_is_faster(q, k.shape[2], biased=biased, drop=drop):
+        return _plain(q, k, v, sight, bias, scale, cap, dropout)
     causal = sight.causal and q.shape[2] > 1
     mask = sight.mask
     if bias is not None or (causal and q.shape[2] != k.shape[2]):
@@ -164,7 +171,10 @@ def attend(
         causal = False
     if bias is not None:
         mask = bias if mask is None else bias + mask
-    return F.scaled_dot_product_attention(q, k, v, mask, drop, is_causal=causal, scale=scale)
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, drop, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
 
 
 def _plain(
@@ -174,25 +184,43 @@ def _plain(
     sight: Sight,
     bias: Tensor | None,
     scale: float,
+    cap: float | None,
     dropout: Dropout | None,
 ) -> Tensor:
-    scores = (q if scale == 1 else q * scale) @ k.mT  # [b h t s]
+    b, h, t, _ = q.shape
+    scores = _grouped(q if scale == 1 else q * scale, k) @ k.mT
+    scores = scores.view(b, h, t, k.shape[2])
+    if cap is not None:
+        scores = (scores / cap).tanh() * cap
     if bias is not None:
         scores = scores + bias
     if (added := sight.added(q, q.shape[2], k.shape[2])) is not None:
         scores += added
     share = scores.softmax(-1)
-    return (share if dropout is None else dropout(share)) @ v
+    share = share if dropout is None else dropout(share)
+    return (_grouped(share, v) @ v).view(b, h, t, v.shape[3])
+
+
+def _grouped(x: Float[Tensor, "b h t _"], k: Float[Tensor, "b g s e"]) -> Tensor:
+    """Lay the heads that read the same keys out as more queries of one head [b g h/g*t _]."""
+    return x.unflatten(1, (k.shape[1], -1)).flatten(2, 3)
 
 
 def _banded(
-    q: Tensor, k: Tensor, v: Tensor, sight: Sight, band: Band, scale: float, dropout: Dropout | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sight: Sight,
+    band: Band,
+    scale: float,
+    cap: float | None,
+    dropout: Dropout | None,
 ) -> Tensor:
     """Attend block by block, as if each were a row of its own."""
     b, _, t, _ = q.shape  # [b h t e]
     blocks = sight.blocks(band, b, t, q.device)
     q, k, v = band.queries(q), band.keys(k), band.keys(v)
-    y = attend(q, k, v, blocks, scale=scale, dropout=dropout)
+    y = attend(q, k, v, blocks, scale=scale, cap=cap, dropout=dropout)
     return band.back(y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3), t)
 
 
@@ -207,17 +235,26 @@ def in_heads(x: Float[Tensor, "b t he"], width: int) -> Float[Tensor, "b h t e"]
 
 
 class Attention(nn.Module):
-    """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x."""
+    """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x.
 
-    def __init__(self, a: Architecture, place: nn.Module, *, wide: bool = False) -> None:
+    Several heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245).
+    """
+
+    def __init__(self, a: Architecture, place: Place, *, wide: bool = False) -> None:
         super().__init__()
-        width = a.n_heads * a.d_head
+        width, shared = a.n_heads * a.d_head, a.groups * a.d_head
         self.d_head = a.d_head
         self.scale = a.d_head**-0.5 if a.scale is None else a.scale
-        self.q = nn.Linear(a.d_model, width, bias=a.bias)
-        self.k = nn.Linear(a.d_model, width, bias=a.bias)
-        self.v = nn.Linear(a.d_model, width, bias=a.bias)
-        self.o = nn.Linear(width, a.d_model, bias=a.bias)
+        self.cap = a.score_cap
+        self.q = nn.Linear(a.d_model, width, bias="read" in a.bias)
+        self.k = nn.Linear(a.d_model, shared, bias="read" in a.bias)
+        self.v = nn.Linear(a.d_model, shared, bias="read" in a.bias)
+        self.o = nn.Linear(width, a.d_model, bias="write" in a.bias)
+        self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
+        if a.query_key_norm is not None:
+            each = a.query_key_norm == "head"
+            self.q_norm = PartsNorm(a.norm, a.d_head if each else width)
+            self.k_norm = PartsNorm(a.norm, a.d_head if each else shared)
         self.wide = WideAttention(a) if wide else None
         self.place = place
         self.dropout = Dropout(a.attention_dropout)
@@ -235,17 +272,19 @@ class Attention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Let x read `context` (None: what the cache holds already)."""
-        q = self.heads(self.q(x))
+        q = self.place.query(self.heads(self.q_norm(self.q(x))), geometry)
         if context is None:
             if cache is None or cache.k is None or cache.v is None:
                 raise ValueError("attention needs a context or a filled cache")
             k, v = cache.k, cache.v
         else:
-            k, v = self.heads(self.k(context)), self.heads(self.v(context))
+            k = self.place.key(self.heads(self.k_norm(self.k(context))), geometry)
+            v = self.heads(self.v(context))
             if cache is not None:
                 k, v = cache.extend(k, v)
-        q, k, bias = self.place(q, k, geometry, self)
-        y = attend(q, k, v, sight, bias=bias, scale=self.scale, dropout=self.dropout)
+        bias = self.place.bias(q, k, geometry, self)
+        scale, cap, dropout = self.scale, self.cap, self.dropout
+        y = attend(q, k, v, sight, bias=bias, scale=scale, cap=cap, dropout=dropout)
         if self.wide is not None and sight.wide is not None and context is not None:
             n = k.shape[2] - context.shape[1]
             y = self.wide(y, x, context, sight.wide, k[:, :, :n], v[:, :, :n])
@@ -264,9 +303,9 @@ class WideAttention(nn.Module):
         width = a.n_heads * a.d_head
         self.d_head = a.d_head
         self.scale = a.d_head**-0.5 if a.scale is None else a.scale
-        self.q = nn.Linear(a.d_model, width, bias=a.bias)
-        self.k = nn.Linear(a.d_model, width, bias=a.bias)
-        self.v = nn.Linear(a.d_model, width, bias=a.bias)
+        self.q = nn.Linear(a.d_model, width, bias="read" in a.bias)
+        self.k = nn.Linear(a.d_model, width, bias="read" in a.bias)
+        self.v = nn.Linear(a.d_model, width, bias="read" in a.bias)
         self.dropout = Dropout(a.attention_dropout)
 
     def forward(

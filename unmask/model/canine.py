@@ -43,7 +43,8 @@ class CanineArchitecture(Architecture):
     """Characters that the convolution after the deep stack reads."""
 
     no: ClassVar[tuple[str, ...]] = (
-        "shared", "window", "cross", "causal", "embed_width", "norm_final",
+        "shared", "window", "cross", "causal", "embed_width", "norm_final", "n_kv_heads",
+        "query_key_norm", "parallel", "score_cap", "tokens_scaled",
     )  # fmt: skip
     """Fields of an Architecture that this network does not have."""
 

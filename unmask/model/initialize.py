@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unmask.model.parts import Sizes
+from unmask.model.parts import OffsetRMSNorm, Sizes
 
 
 def _plain(module: nn.Module) -> None:
     """Norms begin as the identity, biases at zero."""
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        nn.init.ones_(module.weight)
+        begin = 1 - module.offset if isinstance(module, OffsetRMSNorm) else 1.0
+        nn.init.constant_(module.weight, begin)
     bias = getattr(module, "bias", None)
     if isinstance(bias, nn.Parameter):
         nn.init.zeros_(bias)
@@ -49,11 +50,12 @@ class Normal:
 class FanIn:
     """Every matrix from N(0, 1/sqrt(width of its input)).
 
-    Queries also by 1/sqrt(e), as T5 does in place of a scale. Raffel et al. 2020 do not say; this
-    is Mesh TensorFlow's initializer for the released models.
+    Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
     """
 
     embedding: float = 1.0
+    queries: bool = True
+    """Those of queries also by 1/sqrt(e), as T5 does in place of a scale."""
 
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""
@@ -63,7 +65,7 @@ class FanIn:
             nn.init.normal_(module.weight, std=sizes.d_model**-0.5 if table else self.embedding)
         elif isinstance(module, nn.Linear):
             std = module.in_features**-0.5
-            if name.endswith(".q"):
+            if self.queries and name.endswith(".q"):
                 std *= sizes.d_head**-0.5
             nn.init.normal_(module.weight, std=std)
 

@@ -217,6 +217,38 @@ class Fields:
     is as the card has it."""
 
 
+def own_fields(family: str) -> Fields:
+    """Return the format of a family that the other library does not have."""
+
+    def read(theirs: Mapping[str, Any]) -> Architecture:
+        return config.from_dict(Architecture, need(theirs, "architecture"), "architecture")
+
+    def write(a: Architecture) -> dict[str, Any]:
+        return {"architecture": config.to_dict(a)}
+
+    return Fields(
+        model_type=family, read=read, write=write, classes={(): family}, in_transformers=False
+    )
+
+
+OWN_NAMES = Names(
+    "\n".join(
+        f"{name} {name}"
+        for name in (
+            "backbone.tokens",
+            "backbone.position.table",
+            *(f"backbone.layers.*.attention.{x}" for x in "qkvo"),
+            *(f"backbone.layers.*.feed_forward.{x}" for x in ("up", "gate", "down")),
+            "backbone.layers.*.attention_norm.into",
+            "backbone.layers.*.feed_forward_norm.into",
+            "backbone.final_norm",
+            "heads.language.out",
+        )
+    )
+)
+"""Of such a family: the tensors have our names."""
+
+
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",

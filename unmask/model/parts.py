@@ -40,10 +40,28 @@ class RMSNorm:
     """Mean square 1 of each token's vector (Zhang and Sennrich 2019, arXiv:1910.07467)."""
 
     eps: float = 1e-6
+    offset: float = 0.0
+    """Added to the weight: with 1, weights begin at 0, and decay leads to the identity (Gemma,
+    released code)."""
 
     def build(self, width: int) -> nn.Module:
         """Build the norm of vectors of `width`."""
-        return nn.RMSNorm(width, self.eps)
+        if not self.offset:
+            return nn.RMSNorm(width, self.eps)
+        return OffsetRMSNorm(width, self.eps, self.offset)
+
+
+class OffsetRMSNorm(nn.RMSNorm):
+    """A norm whose factors are its weight plus a number; in float32, where small weights count."""
+
+    def __init__(self, width: int, eps: float, offset: float) -> None:
+        super().__init__(width, eps)
+        self.offset = offset
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Norm each vector."""
+        by = self.weight.float() + self.offset
+        return F.rms_norm(x.float(), self.normalized_shape, by, self.eps).to(x.dtype)
 
 
 Norm = LayerNorm | RMSNorm
@@ -82,6 +100,18 @@ class Sizes(Protocol):
     def dropout(self) -> float:
         """The rate of what a sublayer gives."""
         ...
+
+
+class PartsNorm(nn.Module):
+    """A norm of each part of a vector, by the same weights: of each head, say, or of all."""
+
+    def __init__(self, norm: Norm, width: int) -> None:
+        super().__init__()
+        self.norm, self.width = norm.build(width), width
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        """Norm each part of `width` numbers."""
+        return self.norm(x.unflatten(-1, (-1, self.width))).flatten(-2)
 
 
 class _Drop(torch.autograd.Function):

@@ -2,8 +2,8 @@
 
 A scheme has three hooks: `embed`, `geometry`, and a part that lives in each layer. `embed` adds to
 token vectors (learned). `geometry` is computed once a forward and shared by all layers (T5's table
-of biases, the angles of rotations). The layer's own part maps (q, k, geometry, attention) to (q, k,
-bias of the scores).
+of biases, the angles of rotations). The layer's own part changes queries and keys by where they
+stand, before a cache keeps the keys, and gives the bias of their scores.
 """
 
 import math
@@ -45,15 +45,23 @@ class Projections(Protocol):
 class Place(nn.Module):
     """The part of a scheme that lives in a layer. Also T5's: its geometry *is* the bias."""
 
-    def forward(
+    def query(self, q: Float[Tensor, "b h t e"], geometry: Any) -> Tensor:
+        """Return queries, changed by where they stand."""
+        return q
+
+    def key(self, k: Float[Tensor, "b g t e"], geometry: Any) -> Tensor:
+        """Return keys of the same columns, changed by where they stand."""
+        return k
+
+    def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
         geometry: Any,
         attention: Projections,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return q, k and what is added to the scores [b|1 h t s]."""
-        return q, k, geometry
+    ) -> Tensor | None:
+        """Return what is added to the scores [b|1 h t s]."""
+        return geometry
 
 
 class PositionModule(nn.Module):
@@ -67,7 +75,7 @@ class PositionModule(nn.Module):
         """Return what layers need to know of the columns x, the last of `keys`, if anything."""
         return None
 
-    def layer(self, i: int) -> nn.Module:
+    def layer(self, i: int) -> Place:
         """Return the part that lives in layer i."""
         return Place()
 
@@ -247,6 +255,45 @@ def widening(away: Int[Tensor, "*n"], exact: int, far: int, reach: int) -> Int[T
 
 
 @dataclass(frozen=True)
+class Slower:
+    """All pairs turn `factor` times slower, so that longer texts have the same angles.
+
+    Chen et al. 2023, arXiv:2306.15595, section 3.2.
+    """
+
+    factor: float = 1.0
+
+    def __call__(self, speed: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Return how far each pair turns a place."""
+        return speed / self.factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOnesSlower:
+    """Pairs that turn slowly turn `factor` times slower; those that turn fast stay as they are.
+
+    Llama 3.1, released code, `apply_scaling`. What counts is how often a pair turns all around
+    within the `length` of texts that were read before: at most `low` times or at least `high`
+    times, and something between for those between.
+    """
+
+    factor: float = 8.0
+    low: float = 1.0
+    high: float = 4.0
+    length: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.high <= self.low:
+            raise ValueError(f"high must be above low, {self.low}, got {self.high}")
+
+    def __call__(self, speed: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Return how far each pair turns a place."""
+        turns = speed * (self.length / (2 * math.pi))
+        fast = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return speed * (fast + (1 - fast) / self.factor)
+
+
+@dataclass(frozen=True)
 class Rotary:
     """Queries and keys turned by angles that grow with the place.
 
@@ -258,6 +305,11 @@ class Rotary:
     """The slowest pair turns by about 1 / theta a place."""
     length: int = 512
     """How long texts the model was made for; nothing of the scheme ends there."""
+    share: float = 1.0
+    """Of each head's width, its first numbers, that turn (Black et al. 2022, arXiv:2204.06745,
+    section 2.1.1)."""
+    scaling: Slower | SlowOnesSlower | None = None
+    """For longer texts than those that the model read first."""
 
     def build(self, sizes: Sizes) -> PositionModule:
         """Build what computes the angles; it has no weights."""
@@ -269,45 +321,60 @@ class RotaryModule(PositionModule):
 
     def __init__(self, scheme: Rotary, sizes: Sizes) -> None:
         super().__init__()
-        self.theta, self.width = scheme.theta, sizes.d_head
+        self.scheme, self.width = scheme, int(sizes.d_head * scheme.share)
+        if self.width % 2:
+            raise ValueError(
+                f"pairs of numbers turn, but {self.width} of a head's {sizes.d_head} are no pairs"
+            )
 
     def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines [s e] in float32; places are counted through a row.
+        """Return cosines and sines [t e] in float32; places are counted through a row.
 
         Packed texts begin somewhere in a row: the distances within them are the same.
         """
         pairs = torch.arange(0, self.width, 2, device=x.device).float() / self.width
-        angle = torch.arange(keys, device=x.device)[:, None].float() * self.theta**-pairs
-        angle = angle.repeat(1, 2)  # [s e]
+        speed, scaling = self.scheme.theta**-pairs, self.scheme.scaling
+        speed = speed if scaling is None else scaling(speed)
+        place = torch.arange(keys - x.shape[1], keys, device=x.device)
+        angle = (place[:, None].float() * speed).repeat(1, 2)  # [t e]
         return angle.cos(), angle.sin()
 
-    def layer(self, i: int) -> nn.Module:
+    def layer(self, i: int) -> Place:
         """Return what turns queries and keys."""
         return Turn()
 
 
-class Turn(nn.Module):
+class Turn(Place):
     """Turns queries and keys by the angles of their places."""
 
-    def forward(
+    def query(self, q: Float[Tensor, "b h t e"], geometry: tuple[Tensor, Tensor]) -> Tensor:
+        """Turn queries."""
+        return turned(q, *geometry)
+
+    def key(self, k: Float[Tensor, "b g t e"], geometry: tuple[Tensor, Tensor]) -> Tensor:
+        """Turn keys."""
+        return turned(k, *geometry)
+
+    def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
         geometry: tuple[Tensor, Tensor],
         attention: Projections,
-    ) -> tuple[Tensor, Tensor, None]:
-        """Return q and k, turned."""
-        cos, sin = geometry
-        last = cos.shape[0] - q.shape[2]
-        return turned(q, cos[last:], sin[last:]), turned(k, cos, sin), None
+    ) -> None:
+        """Return nothing: their angles say it all."""
 
 
 def turned(
-    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "t e"], sin: Float[Tensor, "t e"]
+    x: Float[Tensor, "b h t e"], cos: Float[Tensor, "t w"], sin: Float[Tensor, "t w"]
 ) -> Float[Tensor, "b h t e"]:
-    """Turn each pair of x's numbers, in float32."""
+    """Turn each pair of x's first w numbers, in float32."""
+    width, all_of_it = cos.shape[-1], x
+    x = x[..., :width]
     first, second = x.float().chunk(2, -1)
-    return (x * cos + torch.cat((-second, first), -1) * sin).to(x.dtype)
+    y = (x * cos + torch.cat((-second, first), -1) * sin).to(x.dtype)
+    rest = all_of_it[..., width:]
+    return torch.cat((y, rest), -1) if rest.shape[-1] else y
 
 
 @dataclass(frozen=True)
@@ -331,34 +398,44 @@ class CycleModule(PositionModule):
 
     def __init__(self, scheme: Cycle, sizes: Sizes) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(part.build(sizes) for part in scheme.parts)
+        schemes = [*dict.fromkeys(scheme.parts)]  # angles of each are made once
+        self.which = [schemes.index(part) for part in scheme.parts]
+        self.parts = nn.ModuleList(part.build(sizes) for part in schemes)
 
     def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> list[Any]:
-        """Return the geometry of each part."""
+        """Return the geometry of each scheme."""
         return [cast(PositionModule, part).geometry(x, keys) for part in self.parts]
 
-    def layer(self, i: int) -> nn.Module:
+    def layer(self, i: int) -> Place:
         """Return the layer's part of layer i's scheme."""
-        i %= len(self.parts)
-        return OneOfCycle(cast(PositionModule, self.parts[i]).layer(i), i)
+        which = self.which[i % len(self.which)]
+        return OneOfCycle(cast(PositionModule, self.parts[which]).layer(i), which)
 
 
-class OneOfCycle(nn.Module):
+class OneOfCycle(Place):
     """A layer's part that reads the geometry of one scheme of several."""
 
-    def __init__(self, part: nn.Module, which: int) -> None:
+    def __init__(self, part: Place, which: int) -> None:
         super().__init__()
         self.part, self.which = part, which
 
-    def forward(
+    def query(self, q: Float[Tensor, "b h t e"], geometry: list[Any]) -> Tensor:
+        """Do what the part does."""
+        return self.part.query(q, geometry[self.which])
+
+    def key(self, k: Float[Tensor, "b g t e"], geometry: list[Any]) -> Tensor:
+        """Do what the part does."""
+        return self.part.key(k, geometry[self.which])
+
+    def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
         geometry: list[Any],
         attention: Projections,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    ) -> Tensor | None:
         """Do what the part does."""
-        return self.part(q, k, geometry[self.which], attention)
+        return self.part.bias(q, k, geometry[self.which], attention)
 
 
 AskedOf = Literal["content_to_position", "position_to_content"]
@@ -464,12 +541,12 @@ class DisentangledModule(PositionModule):
         pairs = place[keys - x.shape[1] :, None] - place[None, :] + keys - 1
         return Distances(self.norm(self.table.weight[span - used : span + used]), row[pairs])
 
-    def layer(self, i: int) -> nn.Module:
+    def layer(self, i: int) -> Place:
         """Return what scores content against places."""
         return DisentangledPlace(self.scheme, self.sizes)
 
 
-class DisentangledPlace(nn.Module):
+class DisentangledPlace(Place):
     """The scores of contents with distances.
 
     Distances are far fewer than pairs of places: each content is scored with each of them once,
@@ -487,24 +564,32 @@ class DisentangledPlace(nn.Module):
             self.q = nn.Linear(sizes.d_model, width)
         self.dropout = Dropout(sizes.dropout)
 
-    def forward(
+    @property
+    def share(self) -> float:
+        """What each term, and the score of two contents, is multiplied with."""
+        return (1 + len(self.terms)) ** -0.5
+
+    def query(self, q: Float[Tensor, "b h t e"], geometry: Distances) -> Tensor:
+        """Return q by its share of the scale."""
+        return q * self.share
+
+    def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b h s e"],
         geometry: Distances,
         attention: Projections,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q by its share of the scale, k, and the scores of both terms [b h t s]."""
-        share = (1 + len(self.terms)) ** -0.5
-        q, table = q * share, self.dropout(geometry.table)[None]
+    ) -> Tensor:
+        """Return the scores of both terms [b h t s]."""
+        table = self.dropout(geometry.table)[None]
         scores: list[Tensor] = []
         if "content_to_position" in self.terms:
             key = attention.heads((attention.k if self.k is None else self.k)(table))  # [1 h n e]
             scores.append(_looked_up(q @ key.mT, geometry.row))
         if "position_to_content" in self.terms:
-            query = attention.heads((attention.q if self.q is None else self.q)(table)) * share
+            query = attention.heads((attention.q if self.q is None else self.q)(table)) * self.share
             scores.append(_looked_up(k @ query.mT, geometry.row.mT).mT)
-        return q, k, sum(scores[1:], scores[0]) * attention.scale
+        return sum(scores[1:], scores[0]) * attention.scale
 
 
 def _looked_up(

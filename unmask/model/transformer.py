@@ -30,15 +30,21 @@ class Norms(nn.Module):
             self.add_module(slot, a.norm.build(a.d_model) if slot in a.norm_at else nn.Identity())
         self.dropout = Dropout(a.dropout)
 
-    def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4."""
-        return self.after(x + self.dropout(self.out(f(self.into(x)))))
+    def forward(
+        self, x: Tensor, f: Callable[[Tensor], Tensor], read: Tensor | None = None
+    ) -> Tensor:
+        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4.
+
+        What it reads is x, if nothing else is said.
+        """
+        read = x if read is None else read
+        return self.after(x + self.dropout(self.out(f(self.into(read)))))
 
 
 class Block(nn.Module):
     """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
 
-    def __init__(self, a: Architecture, place: nn.Module, first: "Block | None") -> None:
+    def __init__(self, a: Architecture, place: Place, first: "Block | None") -> None:
         super().__init__()
         if first is not None and "attention" in a.shared:
             self.attention, self.attention_norm = first.attention, first.attention_norm
@@ -55,10 +61,12 @@ class Block(nn.Module):
                 a.d_ff,
                 activation=a.activation,
                 gated=a.gated,
-                bias=a.bias,
+                bias="feed_forward" in a.bias,
                 dropout=a.feed_forward_dropout,
             )
-            self.feed_forward_norm = Norms(a)
+            one = a.parallel == "one_norm"
+            self.feed_forward_norm = self.attention_norm if one else Norms(a)
+        self.parallel = a.parallel is not None
 
     def forward(
         self,
@@ -79,23 +87,24 @@ class Block(nn.Module):
         it was read before and this is `again`.
         """
         own = None if cache is None else cache.layers[i]
+        asks = x if asking is None else asking
         if asking is not None:
             context = None if again else self.attention_norm.into(x)
             x = self.attention_norm(
-                asking, lambda y: self.attention(y, context, geometry, sight, own)
+                asks, lambda y: self.attention(y, context, geometry, sight, own)
             )
         elif only is None:
             x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
         else:
             sight, context = sight.only(only, x.shape[1]), self.attention_norm.into(x)
-            x = x[torch.arange(len(x), device=x.device), only][:, None]
-            x = self.attention_norm(x, lambda y: self.attention(y, context, None, sight))
+            asks = x[torch.arange(len(x), device=x.device), only][:, None]
+            x = self.attention_norm(asks, lambda y: self.attention(y, context, None, sight))
         if self.cross is not None and self.cross_norm is not None:
             other = None if cache is None else cache.cross[i]
             context = None if other is not None and other.length else memory
             cross = self.cross
             x = self.cross_norm(x, lambda y: cross(y, context, None, memory_sight, other))
-        return self.feed_forward_norm(x, self.feed_forward)
+        return self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
 
 
 class Transformer(nn.Module):
@@ -108,6 +117,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.a = a
         self.tokens = nn.Embedding(a.vocab_size, a.d_embed) if tokens is None else tokens
+        self.scale = a.d_embed**0.5 if a.tokens_scaled else 1.0
         self.position: PositionModule = a.position.build(a)
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
         self.embed_norm = a.norm.build(a.d_embed) if a.norm_embedding else nn.Identity()
@@ -147,6 +157,7 @@ class Transformer(nn.Module):
     def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t _"]:
         """Sum the vectors of tokens, places and segments; not yet widened."""
         x = self.tokens(batch.inputs)
+        x = x if self.scale == 1 else x * self.scale
         if (where := self.position.embed(places(batch, past))) is not None:
             x = x + where
         if self.segments is not None:

@@ -16,9 +16,19 @@ from unmask.published import (
     distilbert,
     electra,
     flaubert,
+    gemma,
     gpt,
+    gpt1,
+    gpt3,
+    lamda,
+    llama,
     longformer,
+    mistral,
     modernbert,
+    neox,
+    olmo,
+    palm,
+    qwen,
     roberta,
     scibert,
     spanbert,
@@ -29,7 +39,8 @@ from unmask.published.card import Published
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt1, gpt, gpt3, neox, palm,
+    lamda, llama, mistral, qwen, gemma, olmo, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

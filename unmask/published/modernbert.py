@@ -6,7 +6,7 @@ Long Context Finetuning and Inference".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from unmask.heads.labels import Labels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
 from unmask.hiding.objectives import MODERNBERT as MASKED_30
-from unmask.model.architecture import PRE, Architecture
+from unmask.model.architecture import PRE, UNBIASED, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, activation, by_table, need, refuse
 from unmask.model.parts import LayerNorm
@@ -24,8 +24,6 @@ from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BERT as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
-
-T = TypeVar("T")
 
 PAPER = Paper(
     title="Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory "
@@ -59,7 +57,7 @@ BASE = Architecture(
     norm_final=True,
     activation="gelu",
     gated=True,  # section 2.1.1
-    bias=False,  # section 2.1.1
+    bias=UNBIASED,  # section 2.1.1
     dropout=0.0,  # table 4
     attention_dropout=0.0,  # table 4
     initialize=Normal(0.02, truncated=True, residual=44),  # table 4: as in Megatron
@@ -118,25 +116,23 @@ _READ, _WRITE = by_table(
     BASE,
     {"attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
 )
-_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a, every = _READ(theirs), theirs.get("global_attn_every_n_layers") or 3
-    kinds = theirs.get("layer_types") or [_LOCAL if i % every else _GLOBAL for i in range(every)]
-    if strange := set(kinds) - {_GLOBAL, _LOCAL}:
-        raise ValueError(f"layer_types has {sorted(strange)}, only {_GLOBAL!r} and {_LOCAL!r}")
-    kinds = _repeated(kinds)
+    kinds = theirs.get("layer_types") or [LOCAL if i % every else GLOBAL for i in range(every)]
+    kinds = layer_types(kinds)
     thetas = {
-        _GLOBAL: _theta(theirs, _GLOBAL, "global_rope_theta", 160_000.0),
-        _LOCAL: _theta(theirs, _LOCAL, "local_rope_theta", 10_000.0),
+        GLOBAL: _theta(theirs, GLOBAL, "global_rope_theta", 160_000.0),
+        LOCAL: _theta(theirs, LOCAL, "local_rope_theta", 10_000.0),
     }
     length = int(need(theirs, "max_position_embeddings"))
     near = int(theirs.get("local_attention", 128)) // 2
     return replace(
         a,
         position=Cycle(tuple(Rotary(thetas[kind], length) for kind in kinds)),
-        window=tuple(near if kind == _LOCAL else None for kind in kinds),
+        window=tuple(near if kind == LOCAL else None for kind in kinds),
         initialize=Normal(a.initialize.std, truncated=True, residual=2 * a.n_layers),  # type: ignore[union-attr]
     )
 
@@ -147,8 +143,14 @@ def _theta(theirs: Mapping[str, Any], kind: str, old: str, default: float) -> fl
     return float(said.get("rope_theta", theirs.get(old) or default))
 
 
-def _repeated(kinds: Sequence[T]) -> Sequence[T]:
-    """Return the shortest beginning that gives all when it is repeated."""
+def layer_types(kinds: Sequence[str]) -> Sequence[str]:
+    """Return the shortest beginning of their `layer_types` that gives all when it is repeated.
+
+    Raises:
+        ValueError: a layer is of a kind that is not known here.
+    """
+    if strange := set(kinds) - {GLOBAL, LOCAL}:
+        raise ValueError(f"layer_types has {sorted(strange)}, only {GLOBAL!r} and {LOCAL!r}")
     n = len(kinds)
     return next(
         kinds[:k] for k in range(1, n + 1) if all(kinds[i] == kinds[i % k] for i in range(n))
@@ -162,14 +164,14 @@ def _write(a: Architecture) -> dict[str, Any]:
             "ModernBERT's format has a Cycle of Rotary positions, one for each window, "
             f"got {position}"
         )
-    kinds = [_GLOBAL if w is None else _LOCAL for w in window]
+    kinds = [GLOBAL if w is None else LOCAL for w in window]
     said = dict(zip(kinds, position.parts, strict=True))
     if sorted({w for w in window if w is not None})[1:] or any(
         said[kind] != part for kind, part in zip(kinds, position.parts, strict=True)
     ):
         raise ValueError("ModernBERT's format has one window and two angles, no more")
     near = next((w for w in window if w is not None), BASE.window[1])
-    angles = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0} | {k: part.theta for k, part in said.items()}
+    angles = {GLOBAL: 160_000.0, LOCAL: 10_000.0} | {k: part.theta for k, part in said.items()}
     unknown = ("pad", "bos", "eos", "cls", "sep")  # by default, ids of the published vocabulary
     return (
         _WRITE(a)

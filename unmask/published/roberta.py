@@ -241,7 +241,7 @@ CAMEMBERT_MINI = replace(
     name="camembert-mini",
     family=CAMEMBERT_BASE.family,
     paper=CAMEMBERT,
-    training=bert.SMALL_SCALE,
+    training=bert.SMALL_BESIDE,
     fields=CAMEMBERT_BASE.fields,
 )
 

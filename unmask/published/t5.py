@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.heads.language import Language
 from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
-from unmask.model.architecture import PRE, Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import PRE, UNBIASED, Architecture, EncoderDecoderArchitecture
 from unmask.model.initialize import FanIn
 from unmask.model.names import Fields, Names, activation, need, refuse
 from unmask.model.parts import RMSNorm
@@ -42,7 +42,7 @@ ENCODER = Architecture(
     norm_at=PRE,
     norm_final=True,
     activation="relu",
-    bias=False,
+    bias=UNBIASED,
     scale=1.0,  # released code: folded into the initializer
     dropout=0.1,  # section 3.1.1
     attention_dropout=0.1,

@@ -16,7 +16,7 @@ from unmask.adapters.folder import is_adapter, open_any
 from unmask.adapters.prefix import reader, room
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
-from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
+from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
@@ -610,7 +610,7 @@ def _read_pretraining(folder: Path) -> _Pretraining:
 
 def unfinished(folder: Path) -> str | None:
     """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
-    if (folder / "config.json").is_file() or is_adapter(folder):
+    if is_model(folder) or is_adapter(folder):
         return None
     if (folder / FACTS).is_file():
         return f"{folder}: this run has not ended; go on with it by --resume"

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import normalizers
 
 from unmask.tokens.sentencepiece import CONTROL, Model, Piece
-from unmask.tokens.vocabulary import BERT, ROBERTA, T5, Frame
+from unmask.tokens.vocabulary import BERT, LLAMA, ROBERTA, T5, Frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,7 @@ _DEBERTA = Family(classes=("DebertaV2",), new=frozenset({"[MASK]"}), frame=BERT)
 _LLAMA = Family(
     classes=("Llama", "CodeLlama", "Gemma"),
     optional=True,
-    frame=Frame(
-        pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",)
-    ),
+    frame=LLAMA,
 )
 _T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentinels=0))
 _XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)

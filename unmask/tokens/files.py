@@ -25,7 +25,7 @@ SENTENCE_PIECE = (
     "spm.model",
     "sentencepiece.model",
 )
-"""Names under which SentencePiece files are published."""
+"""Names under which SentencePiece files are published; the only .model file may have any name."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
     for name in SENTENCE_PIECE:
         if (path := folder / name).is_file():
             return _sentence_piece(path, beside)
+    if len(others := sorted(folder.glob("*.model"))) == 1:
+        return _sentence_piece(others[0], beside)
     raise FileNotFoundError(
         f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
         f"vocab.json with merges.txt, {', '.join(SENTENCE_PIECE)}"

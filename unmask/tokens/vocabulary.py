@@ -57,6 +57,7 @@ XLM = Frame(
     before=("<s>",), between=("</s>",), after=("</s>",),
     first=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
 )  # fmt: skip
+GPT = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 GPT2 = Frame(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
 )
@@ -64,6 +65,21 @@ T5 = Frame(
     pad="<pad>", start="<pad>", end="</s>", unknown="<unk>",
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
+
+LLAMA = Frame(
+    pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
+    first=("<unk>", "<s>", "</s>"),
+)  # fmt: skip
+LLAMA_3 = Frame(
+    pad="<|end_of_text|>", start="<|begin_of_text|>", end="<|end_of_text|>",
+    before=("<|begin_of_text|>",), between=("<|begin_of_text|>",),
+)  # fmt: skip
+QWEN = Frame(pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
+GEMMA = Frame(
+    pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
+    first=("<pad>", "<eos>", "<bos>", "<unk>"),
+)  # fmt: skip
+OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = Frame(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",

@@ -1,0 +1,106 @@
+"""Read a .bin file of llama2.c, which holds a small Llama: seven sizes, then its numbers.
+
+The layout is that of `legacy_export` in llama2.c's export.py (Karpathy 2023): little-endian int32
+and float32, each kind of matrix for all layers at once. Nothing in a file is run.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_HEADER = struct.Struct("<7i")
+_MOST = 2**20
+"""No size is larger: what says so is another kind of file."""
+
+
+def find(folder: Path) -> Path | None:
+    """Return the one .bin file of a folder that is of llama2.c, if there is one."""
+    found = [path for path in sorted(folder.glob("*.bin")) if configuration(path)]
+    return found[0] if len(found) == 1 else None
+
+
+def tensors(path: Path) -> dict[str, Tensor]:
+    """Read its tensors, with the names that transformers gives them.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    if not (theirs := configuration(path)):
+        raise ValueError(f"{path}: no file of llama2.c, or one that was cut off")
+    numbers = torch.from_numpy(np.fromfile(path, "<f4", offset=_HEADER.size).astype(np.float32))
+    state: dict[str, Tensor] = {}
+    at, n = 0, theirs["num_hidden_layers"]
+    for name, shape, heads in _tensors(theirs):
+        size = int(np.prod(shape))
+        block, at = numbers[at : at + size].view(shape), at + size
+        if heads:
+            block = _in_halves(block, heads)
+        if "*" in name:
+            state |= {name.replace("*", str(i)): block[i].clone() for i in range(n)}
+        elif name:
+            state[name] = block.clone()
+    return state
+
+
+def configuration(path: Path) -> dict[str, Any]:
+    """Read its sizes, as transformers says them; nothing, if the file is not as long as they say.
+
+    Epsilon is what llama2.c has in its code.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return {}
+    width, d_ff, layers, heads, groups, rows, length = _HEADER.unpack(header)
+    sizes = (width, d_ff, layers, heads, groups, abs(rows), length)
+    if not all(0 < size <= _MOST for size in sizes) or width % heads or heads % groups:
+        return {}
+    theirs = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": width,
+        "intermediate_size": d_ff,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "vocab_size": abs(rows),
+        "max_position_embeddings": length,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": rows > 0,
+    }
+    numbers = sum(int(np.prod(shape)) for _, shape, _ in _tensors(theirs))
+    return theirs if path.stat().st_size == _HEADER.size + 4 * numbers else {}
+
+
+def _tensors(theirs: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], int]]:
+    """Give name, shape and, where rows are pairs of a head that turns, heads, in the file's order.
+
+    What has no name is not read.
+    """
+    d, f, v = (theirs[f"{x}_size"] for x in ("hidden", "intermediate", "vocab"))
+    n, h, g = (theirs[f"num_{x}"] for x in ("hidden_layers", "attention_heads", "key_value_heads"))
+    e, layer = d // h, "model.layers.*."
+    yield "model.embed_tokens.weight", (v, d), 0
+    yield layer + "input_layernorm.weight", (n, d), 0
+    yield layer + "self_attn.q_proj.weight", (n, h * e, d), h
+    yield layer + "self_attn.k_proj.weight", (n, g * e, d), g
+    yield layer + "self_attn.v_proj.weight", (n, g * e, d), 0
+    yield layer + "self_attn.o_proj.weight", (n, d, h * e), 0
+    yield layer + "post_attention_layernorm.weight", (n, d), 0
+    yield layer + "mlp.gate_proj.weight", (n, f, d), 0
+    yield layer + "mlp.down_proj.weight", (n, d, f), 0
+    yield layer + "mlp.up_proj.weight", (n, f, d), 0
+    yield "model.norm.weight", (d,), 0
+    yield "", (2, theirs["max_position_embeddings"], e // 2), 0  # angles, which are computed
+    if not theirs["tie_word_embeddings"]:
+        yield "lm_head.weight", (v, d), 0
+
+
+def _in_halves(x: Tensor, heads: int) -> Tensor:
+    """Let pairs be the two halves of a head, where they were neighbors."""
+    return x.unflatten(1, (heads, -1, 2)).transpose(2, 3).reshape(x.shape)

@@ -1,0 +1,268 @@
+"""Gemma 1, 2 and 3 (text): Gemma Team 2024, arXiv:2403.08295 and 2408.00118; 2025, 2503.19786.
+
+"Gemma: Open Models Based on Gemini Research and Technology", "Gemma 2: Improving Open Language
+Models at a Practical Size", "Gemma 3 Technical Report".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.language import Language
+from unmask.model.architecture import SANDWICH, Architecture
+from unmask.model.names import Fields, need
+from unmask.model.parts import RMSNorm
+from unmask.model.positions import Cycle, Rotary, Slower
+from unmask.published import llama
+from unmask.published.card import Paper
+from unmask.published.modernbert import GLOBAL, LOCAL, layer_types
+from unmask.tokens.vocabulary import GEMMA as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+FIRST = Paper(
+    title="Gemma: Open Models Based on Gemini Research and Technology",
+    authors="Gemma Team",
+    year=2024,
+    arxiv="2403.08295",
+)
+SECOND = Paper(
+    title="Gemma 2: Improving Open Language Models at a Practical Size",
+    authors="Gemma Team",
+    year=2024,
+    arxiv="2408.00118",
+)
+THIRD = Paper(title="Gemma 3 Technical Report", authors="Gemma Team", year=2025, arxiv="2503.19786")
+
+GEMMA_BASE = replace(
+    llama.BASE,
+    vocab_size=256_000,  # released code; section 4 says 256k
+    d_model=2048,  # table 1
+    n_layers=18,
+    n_heads=8,
+    n_kv_heads=1,  # section 2: one in the 2B model
+    d_ff=16_384,  # table 1 counts both halves of it, 32,768
+    position=Rotary(10_000.0, 8192),  # table 1
+    norm=RMSNorm(eps=1e-6, offset=1.0),  # section 2; the offset from released code
+    activation="gelu_tanh",  # section 2: GeGLU
+    tokens_scaled=True,  # released code
+)
+GEMMA_2_BASE = replace(
+    GEMMA_BASE,
+    d_model=2304,  # table 1
+    n_layers=26,
+    n_heads=8,
+    n_kv_heads=4,
+    head_width=256,
+    d_ff=9216,  # table 1 counts both halves of it, 18,432
+    norm_at=SANDWICH,  # section 2
+    window=(4095, None),  # section 2: 4,096 tokens, the token itself among them (released code)
+    score_cap=50.0,  # section 2
+)
+NEAR, FAR = Rotary(10_000.0, 131_072), Rotary(1_000_000.0, 131_072, scaling=Slower(8.0))
+GEMMA_3_BASE = replace(
+    GEMMA_2_BASE,
+    vocab_size=262_208,  # released code: of the models that read pictures
+    d_model=2560,
+    n_layers=34,
+    d_ff=10_240,
+    score_cap=None,  # section 2: norms of queries and keys in its place
+    query_key_norm="head",
+    window=(1023,) * 5 + (None,),  # section 2: five of 1,024 tokens, then one of all
+    position=Cycle((NEAR,) * 5 + (FAR,)),  # section 2, "Long context"
+)
+
+
+def _read_1(theirs: Mapping[str, Any], base: Architecture = GEMMA_BASE) -> Architecture:
+    if theirs.get("use_bidirectional_attention"):
+        raise ValueError("use_bidirectional_attention = true is not supported")
+    name = theirs.get("hidden_activation") or theirs.get("hidden_act") or "gelu_pytorch_tanh"
+    return llama.read({**theirs, "hidden_act": name}, base)
+
+
+def _kinds(theirs: Mapping[str, Any], cycle: int) -> Sequence[str]:
+    """Read what the layers see, in the shortest list that gives all when it is repeated.
+
+    Every `cycle`-th layer sees everything, if it is not said.
+    """
+    n = int(need(theirs, "num_hidden_layers"))
+    usual = [LOCAL if (i + 1) % cycle else GLOBAL for i in range(n)]
+    return layer_types(theirs.get("layer_types") or usual)
+
+
+def _windows(theirs: Mapping[str, Any], kinds: Sequence[str]) -> tuple[int | None, ...]:
+    # theirs counts a token itself among those that it sees
+    near = int(theirs.get("sliding_window") or 4096) - 1
+    return tuple(near if kind == LOCAL else None for kind in kinds)
+
+
+def _scaled(theirs: Mapping[str, Any], a: Architecture) -> Architecture:
+    of = float(theirs.get("query_pre_attn_scalar") or 256)
+    cap = theirs.get("attn_logit_softcapping")
+    scale = None if of == a.d_head else of**-0.5
+    return replace(a, scale=scale, score_cap=None if cap is None else float(cap))
+
+
+def _read_2(theirs: Mapping[str, Any]) -> Architecture:
+    a = _scaled({"attn_logit_softcapping": 50.0} | dict(theirs), _read_1(theirs, GEMMA_2_BASE))
+    return replace(a, window=_windows(theirs, _kinds(theirs, 2)))
+
+
+def _read_3(theirs: Mapping[str, Any]) -> Architecture:
+    said = theirs.get("rope_parameters") or {
+        GLOBAL: llama.old_angles({"rope_theta": 1_000_000.0} | dict(theirs)),
+        LOCAL: {"rope_theta": theirs.get("rope_local_base_freq", 10_000.0)},
+    }
+    length = int(theirs.get("max_position_embeddings") or 131_072)
+    kinds = _kinds(theirs, int(theirs.get("sliding_window_pattern") or 6))
+    plain = {k: x for k, x in theirs.items() if k not in ("rope_parameters", "rope_scaling")}
+    return replace(
+        _scaled(theirs, _read_1(plain, GEMMA_3_BASE)),
+        window=_windows(theirs, kinds),
+        position=Cycle(tuple(llama.rotary(said[kind], length) for kind in kinds)),
+    )
+
+
+def _write_1(a: Architecture) -> dict[str, Any]:
+    said = llama.write(a)
+    if a.activation == "gelu_tanh":  # has two names there
+        said["hidden_act"] = "gelu_pytorch_tanh"
+    return said
+
+
+def _write_2(a: Architecture) -> dict[str, Any]:
+    said = _write_1(a)
+    windows = a.window or (None,)
+    kinds = [LOCAL if w is not None else GLOBAL for w in windows]
+    near = {w for w in windows if w is not None}
+    if len(near) > 1:
+        raise ValueError(f"Gemma's format has one window, got {a.window}")
+    return {k: x for k, x in said.items() if k != "hidden_act"} | {
+        "hidden_activation": said["hidden_act"],
+        "query_pre_attn_scalar": a.d_head if a.scale is None else round(a.scale**-2),
+        "attn_logit_softcapping": a.score_cap,
+        "sliding_window": 1 + next(iter(near), 4095),
+        "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
+    }
+
+
+def _write_3(a: Architecture) -> dict[str, Any]:
+    position, windows = a.position, a.window or (None,)
+    if not isinstance(position, Cycle) or len(position.parts) != len(windows):
+        raise ValueError(
+            f"Gemma 3's format has a Cycle of Rotary positions, one for each window, got {position}"
+        )
+    kinds = [GLOBAL if w is None else LOCAL for w in windows]
+    said = {LOCAL: NEAR, GLOBAL: replace(FAR, scaling=None)}
+    said |= dict(zip(kinds, position.parts, strict=True))
+    if any(said[kind] != part for kind, part in zip(kinds, position.parts, strict=True)):
+        raise ValueError("Gemma 3's format has one scheme of angles near by and one far, no more")
+    return _write_2(replace(a, position=position.parts[0])) | {
+        "max_position_embeddings": position.length,
+        "rope_parameters": {kind: llama.their_angles(part) for kind, part in said.items()},
+    }
+
+
+def _capped(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    cap = theirs.get("final_logit_softcapping")
+    return {"cap": None if cap is None else float(cap)}
+
+
+def _cap(spec: Language) -> dict[str, Any]:
+    return {"final_logit_softcapping": spec.cap}
+
+
+GEMMA_2B = llama.sized(
+    llama.LLAMA_7B, "gemma-2b", 2_506_172_416,
+    family="gemma",
+    paper=FIRST,
+    architecture=GEMMA_BASE,
+    heads=llama.TIED,  # section 2
+    tokenizer=TokenizerSpec(ByteBPE(256_000), FRAME),
+    length=8192,  # section 2
+    fields=Fields(
+        model_type="gemma", read=_read_1, write=_write_1, classes=llama.classes("Gemma")
+    ),
+    hub="google/gemma-2b",
+    note="The reports say no rate, batch or schedule of pretraining: they are Llama's.",
+)  # fmt: skip
+GEMMA_7B = llama.sized(
+    GEMMA_2B, "gemma-7b", 8_537_680_896,
+    d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, head_width=256,
+    d_ff=24_576, hub="google/gemma-7b",
+)  # fmt: skip
+GEMMA_MINI = llama.mini(
+    GEMMA_2B, "gemma-mini", 4_917_504, n_kv_heads=1, head_width=None, d_ff=704,
+)  # fmt: skip
+
+GEMMA_2_2B = llama.sized(
+    GEMMA_2B, "gemma-2-2b", 2_614_341_888,
+    family="gemma2",
+    paper=SECOND,
+    architecture=GEMMA_2_BASE,
+    heads={"language": Language(term="next_token", cap=30.0)},  # section 2
+    fields=Fields(
+        model_type="gemma2", read=_read_2, write=_write_2, classes=llama.classes("Gemma2"),
+        language=lambda theirs: _capped({"final_logit_softcapping": 30.0} | dict(theirs)),
+        of_language=_cap,
+    ),
+    hub="google/gemma-2-2b",
+)  # fmt: skip
+GEMMA_2_9B = llama.sized(
+    GEMMA_2_2B, "gemma-2-9b", 9_241_705_984,
+    d_model=3584, n_layers=42, n_heads=16, n_kv_heads=8, d_ff=14_336, hub="google/gemma-2-9b",
+)  # fmt: skip
+GEMMA_2_27B = llama.sized(
+    GEMMA_2_2B, "gemma-2-27b", 27_227_128_320,
+    d_model=4608, n_layers=46, n_heads=32, n_kv_heads=16, head_width=128, d_ff=36_864,
+    scale=144**-0.5,  # released code: d_model / n_heads
+    hub="google/gemma-2-27b",
+)  # fmt: skip
+GEMMA_2_MINI = llama.mini(
+    GEMMA_2_2B, "gemma-2-mini", 5_050_624,
+    n_kv_heads=2, head_width=None, d_ff=704, window=(63, None),
+    note="Not in the paper: for two CPU cores, with a window of 64 tokens in every other layer.",
+)  # fmt: skip
+
+_NAMES_3 = ("Gemma3ForCausalLM", "Gemma3TextForSequenceClassification", "Gemma3TextModel")
+GEMMA_3_4B = llama.sized(
+    GEMMA_2B, "gemma-3-4b", 3_880_263_168,
+    family="gemma3",
+    paper=THIRD,
+    architecture=GEMMA_3_BASE,
+    tokenizer=TokenizerSpec(ByteBPE(262_144), FRAME),  # section 2.2
+    fields=Fields(
+        model_type="gemma3_text", read=_read_3, write=_write_3,
+        classes=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),
+        language=_capped,
+        of_language=_cap,
+    ),
+    note="The text part. The report says no rate, batch or schedule: they are Llama's.",
+)  # fmt: skip
+GEMMA_3_1B = llama.sized(
+    GEMMA_3_4B, "gemma-3-1b", 999_885_952,
+    vocab_size=262_144, d_model=1152, n_layers=26, n_heads=4, n_kv_heads=1, d_ff=6912,
+    window=(511,) * 5 + (None,),  # released code
+    position=Cycle((Rotary(10_000.0, 32_768),) * 5 + (Rotary(1_000_000.0, 32_768),)),
+    hub="google/gemma-3-1b-pt",
+)  # fmt: skip
+GEMMA_3_12B = llama.sized(
+    GEMMA_3_4B, "gemma-3-12b", 11_766_034_176,
+    d_model=3840, n_layers=48, n_heads=16, n_kv_heads=8, d_ff=15_360,
+)  # fmt: skip
+GEMMA_3_27B = llama.sized(
+    GEMMA_3_4B, "gemma-3-27b", 27_009_346_304,
+    d_model=5376, n_layers=62, n_heads=32, n_kv_heads=16, head_width=128, d_ff=21_504,
+    scale=168**-0.5,  # released code: d_model / n_heads
+)  # fmt: skip
+GEMMA_3_MINI = llama.mini(
+    GEMMA_3_4B, "gemma-3-mini", 5_051_136, n_kv_heads=2, head_width=None, d_ff=704,
+    window=(31, 31, 31, None),
+    position=Cycle((Rotary(10_000.0, 512),) * 3 + (Rotary(100_000.0, 512),)),
+    note="Not in the paper: for two CPU cores, three layers with a window of 32 tokens, then one "
+    "that sees all.",
+)  # fmt: skip
+
+CARDS = (
+    GEMMA_MINI, GEMMA_2B, GEMMA_7B, GEMMA_2_MINI, GEMMA_2_2B, GEMMA_2_9B, GEMMA_2_27B,
+    GEMMA_3_MINI, GEMMA_3_1B, GEMMA_3_4B, GEMMA_3_12B, GEMMA_3_27B,
+)  # fmt: skip

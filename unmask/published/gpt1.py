@@ -1,0 +1,120 @@
+"""GPT: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training"."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from unmask.model.architecture import POST, Architecture
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, activation, by_table
+from unmask.model.positions import Learned
+from unmask.published import gpt, llama
+from unmask.published.card import Paper
+from unmask.tokens.vocabulary import BPE, TokenizerSpec
+from unmask.tokens.vocabulary import GPT as FRAME
+
+PAPER = Paper(
+    title="Improving Language Understanding by Generative Pre-Training",
+    authors="Radford, Narasimhan, Salimans, Sutskever",
+    year=2018,
+    url="https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf",
+)
+
+BASE = replace(
+    gpt.SMALL,
+    vocab_size=40_478,  # released code: section 4.1's 40,000 merges, and 478 characters
+    position=Learned(512),  # section 4.1
+    norm_at=POST,
+    norm_final=False,
+    initialize=Normal(0.02),  # section 4.1
+)
+
+NAMES = Names(
+    """
+    backbone.tokens                            transformer.tokens_embed
+    backbone.position.table                    transformer.positions_embed
+    backbone.layers.*.attention.q + backbone.layers.*.attention.k + backbone.layers.*.attention.v transformer.h.*.attn.c_attn transposed
+    backbone.layers.*.attention.o              transformer.h.*.attn.c_proj  transposed
+    backbone.layers.*.attention_norm.after     transformer.h.*.ln_1
+    backbone.layers.*.feed_forward.up          transformer.h.*.mlp.c_fc     transposed
+    backbone.layers.*.feed_forward.down        transformer.h.*.mlp.c_proj   transposed
+    backbone.layers.*.feed_forward_norm.after  transformer.h.*.ln_2
+    heads.language.out                         lm_head
+    backbone.tokens                            lm_head                      tied
+    heads.label.out                            score
+    -                                          transformer.h.*.attn
+    -                                          transformer.position_ids
+    """,  # noqa: E501 - a line is a rule
+    prefix="transformer.",
+)
+
+_READ, _WRITE = by_table(
+    {
+        "vocab_size": "vocab_size",
+        "d_model": "n_embd",
+        "n_layers": "n_layer",
+        "n_heads": "n_head",
+        "position.length": "n_positions",
+        "norm.eps": "layer_norm_epsilon",
+        "dropout": "resid_pdrop",
+        "attention_dropout": "attn_pdrop",
+        "initialize.std": "initializer_range",
+    },
+    BASE,
+    {},
+)
+_ACTIVATIONS = {"gelu": "gelu_new", "silu": "silu", "swish": "silu", "relu": "relu"}
+"""Their words, which mean the tanh form by "gelu" (released code, `gelu`)."""
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    a, name = _READ(theirs), str(theirs.get("afn") or "gelu")
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"afn {name!r} is not one of {sorted(_ACTIVATIONS)}")
+    return replace(a, d_ff=4 * a.d_model, activation=cast(Any, activation(_ACTIVATIONS[name])))
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    if a.d_ff != 4 * a.d_model:
+        raise ValueError(f"GPT's format has d_ff = 4 d_model, {4 * a.d_model}, got {a.d_ff}")
+    ours = {activation(theirs): name for name, theirs in reversed(_ACTIVATIONS.items())}
+    if a.activation not in ours:
+        raise ValueError(f"GPT's format has no activation {a.activation}, only {sorted(ours)}")
+    return _WRITE(a) | {"embd_pdrop": a.dropout, "afn": ours[a.activation]}
+
+
+GPT = replace(
+    gpt.GPT2,
+    name="gpt",
+    family="gpt",
+    paper=PAPER,
+    architecture=BASE,
+    tokenizer=TokenizerSpec(BPE(size=40_478, lowercase=True), FRAME),
+    length=512,  # section 4.1
+    batch_tokens=64 * 512,  # section 4.1
+    rate=2.5e-4,  # section 4.1
+    training={  # section 4.1
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
+        "schedule": {"kind": "Cosine", "warmup": 2000, "floor": 0.0},
+    },
+    parameters=116_534_784,
+    names=NAMES,
+    fields=Fields(
+        model_type="openai-gpt",
+        read=_read,
+        write=_write,
+        classes={
+            ("language",): "OpenAIGPTLMHeadModel",
+            ("label",): "OpenAIGPTForSequenceClassification",
+            (): "OpenAIGPTModel",
+        },
+    ),
+    hub="openai-community/openai-gpt",
+    note="",
+)
+GPT_MINI = llama.mini(
+    GPT, "gpt-mini", 5_387_264, d_ff=1024, position=Learned(512),
+    tokenizer=TokenizerSpec(BPE(size=8_192, lowercase=True), FRAME),
+)  # fmt: skip
+
+CARDS = (GPT_MINI, GPT)

@@ -1,0 +1,79 @@
+"""GPT-3: Brown et al. 2020, "Language Models are Few-Shot Learners", arXiv:2005.14165."""
+
+from dataclasses import replace
+from typing import Any
+
+from unmask.model.initialize import Normal
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.positions import Learned
+from unmask.published import gpt, llama
+from unmask.published.card import Paper, Published
+
+PAPER = Paper(
+    title="Language Models are Few-Shot Learners",
+    authors="Brown, Mann, Ryder, Subbiah, Kaplan, Dhariwal, et al.",
+    year=2020,
+    arxiv="2005.14165",
+)
+BAND = 255
+"""How far every other layer sees. The paper says "alternating dense and locally banded sparse
+attention", as in Child et al. 2019, arXiv:1904.10509, and no width; this is that of GPT-Neo's
+released models (256 tokens, the token itself among them)."""
+
+_FIRST = replace(
+    gpt.GPT2,
+    name="",
+    family="gpt3",
+    paper=PAPER,
+    architecture=replace(gpt.SMALL, position=Learned(2048), window=(None, BAND)),  # section 2.1
+    length=2048,  # section 2.1
+    names=OWN_NAMES,
+    fields=own_fields("gpt3"),
+    hub=None,
+    note="The weights were not published. How wide its bands are is not stated; here 256 tokens.",
+)
+
+
+def _sized(
+    name: str,
+    parameters: int,
+    n_layers: int,
+    d_model: int,
+    n_heads: int,
+    head_width: int,
+    batch: float,
+    rate: float,
+) -> Published:
+    """Return a row of table 2.1; the rest of the recipe is appendix B's."""
+    # a row may have heads that are wider or narrower together than its hidden states
+    of_head = None if n_heads * head_width == d_model else head_width
+    training: dict[str, Any] = {
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
+        "schedule": {"kind": "Cosine", "warmup": int(375 / batch), "floor": 0.1},
+        "clip": 1.0,
+    }
+    return llama.sized(
+        _FIRST, f"gpt3-{name}", parameters,
+        n_layers=n_layers, d_model=d_model, n_heads=n_heads, head_width=of_head, d_ff=4 * d_model,
+        initialize=Normal(0.02, residual=2 * n_layers),
+        batch_tokens=int(batch * 1e6), rate=rate, training=training,
+    )  # fmt: skip
+
+
+SIZES = (
+    _sized("small", 125_226_240, 12, 768, 12, 64, 0.5, 6e-4),
+    _sized("medium", 355_871_744, 24, 1024, 16, 64, 0.5, 3e-4),
+    _sized("large", 760_300_032, 24, 1536, 16, 96, 0.5, 2.5e-4),
+    _sized("xl", 1_517_123_584, 24, 2048, 24, 128, 1.0, 2e-4),
+    _sized("2.7b", 2_651_553_280, 32, 2560, 32, 80, 1.0, 1.6e-4),
+    _sized("6.7b", 6_658_404_352, 32, 4096, 32, 128, 2.0, 1.2e-4),
+    _sized("13b", 12_936_488_380, 40, 5140, 40, 128, 2.0, 1e-4),
+    _sized("175b", 174_604_259_328, 96, 12_288, 96, 128, 3.2, 0.6e-4),
+)
+GPT3_MINI = llama.mini(
+    SIZES[0], "gpt3-mini", 5_387_776, d_ff=1024, position=Learned(512), window=(None, 63),
+    initialize=Normal(0.02, residual=8),
+    note="Not in the paper: for two CPU cores, with bands of 64 tokens.",
+)  # fmt: skip
+
+CARDS = (GPT3_MINI, *SIZES)

@@ -1,0 +1,72 @@
+"""LaMDA: Thoppilan et al. 2022, "LaMDA: Language Models for Dialog Applications", arXiv:2201.08239.
+
+The paper names the parts of its Transformer as T5's; what it leaves open (norms, biases, the scale
+of scores) is T5's here, too.
+"""
+
+from dataclasses import replace
+
+from unmask.heads.language import Language
+from unmask.hiding.objectives import GPT as NEXT_TOKEN
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.positions import BucketBias
+from unmask.published import llama
+from unmask.published.card import Paper, Published
+from unmask.published.t5 import ENCODER
+from unmask.tokens.vocabulary import LLAMA as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+PAPER = Paper(
+    title="LaMDA: Language Models for Dialog Applications",
+    authors="Thoppilan, De Freitas, Hall, et al.",
+    year=2022,
+    arxiv="2201.08239",
+)
+
+BASE = replace(
+    ENCODER,
+    vocab_size=32_000,  # section 3: 32K
+    d_model=8192,  # section 3
+    n_layers=64,
+    n_heads=128,
+    head_width=128,
+    d_ff=65_536,
+    position=BucketBias(causal=True),  # section 3: relative attention as in T5
+    activation="gelu_tanh",
+    gated=True,  # section 3
+    causal=True,
+    dropout=0.0,
+    attention_dropout=0.0,
+    feed_forward_dropout=0.0,
+    final_dropout=0.0,
+)
+
+LAMDA_137B = Published(
+    name="lamda-137b",
+    family="lamda",
+    paper=PAPER,
+    architecture=BASE,
+    heads={"language": Language(term="next_token", scaled=True)},
+    labels=llama.LABELS,
+    objective=NEXT_TOKEN,
+    tokenizer=TokenizerSpec(ByteBPE(32_000), FRAME),
+    length=2048,
+    batch_tokens=256 * 1024,  # section 3: 256K tokens
+    rate=1e-2,
+    parameters=137_702_158_336,
+    names=OWN_NAMES,
+    fields=own_fields("lamda"),
+    note="The weights were not published. Rate and length are not stated; the rate is T5's.",
+)
+LAMDA_8B = llama.sized(
+    LAMDA_137B, "lamda-8b", 8_721_143_808, d_model=4096, n_layers=16, n_heads=64, d_ff=32_768,
+)  # fmt: skip
+LAMDA_2B = llama.sized(
+    LAMDA_137B, "lamda-2b", 2_179_127_040, d_model=2560, n_layers=10, n_heads=40, d_ff=20_480,
+)  # fmt: skip
+LAMDA_MINI = llama.mini(
+    LAMDA_137B, "lamda-mini", 5_310_848,
+    head_width=None, d_ff=704, position=BucketBias(causal=True),
+)  # fmt: skip
+
+CARDS = (LAMDA_MINI, LAMDA_2B, LAMDA_8B, LAMDA_137B)

@@ -1,0 +1,359 @@
+"""Llama 1, 2 and 3: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Meta 2024.
+
+"LLaMA: Open and Efficient Foundation Language Models", "Llama 2: Open Foundation and Fine-Tuned
+Chat Models", "The Llama 3 Herd of Models" (Grattafiori et al. 2024, arXiv:2407.21783).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.hiding.objectives import GPT as NEXT_TOKEN
+from unmask.model.architecture import PRE, UNBIASED, Architecture, Biased
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, activation, need, refuse, their_activation
+from unmask.model.parts import RMSNorm
+from unmask.model.positions import Rotary, Slower, SlowOnesSlower
+from unmask.published.bert import SMALL_SCALE
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import LLAMA as FRAME
+from unmask.tokens.vocabulary import LLAMA_3 as FRAME_3
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+PAPER = Paper(
+    title="LLaMA: Open and Efficient Foundation Language Models",
+    authors="Touvron, Lavril, Izacard, Martinet, Lachaux, Lacroix, Rozière, Goyal, Hambro, Azhar, "
+    "Rodriguez, Joulin, Grave, Lample",
+    year=2023,
+    arxiv="2302.13971",
+)
+SECOND = Paper(
+    title="Llama 2: Open Foundation and Fine-Tuned Chat Models",
+    authors="Touvron, Martin, Stone, et al.",
+    year=2023,
+    arxiv="2307.09288",
+)
+THIRD = Paper(
+    title="The Llama 3 Herd of Models",
+    authors="Grattafiori, Dubey, Jauhri, et al.",
+    year=2024,
+    arxiv="2407.21783",
+)
+
+BASE = Architecture(
+    vocab_size=32_000,  # released code
+    d_model=4096,  # table 2
+    n_layers=32,
+    n_heads=32,
+    d_ff=11_008,  # section 2.2: 2/3 of 4 d_model, to the next multiple of 256
+    position=Rotary(10_000.0, 2048),  # section 2.2
+    norm=RMSNorm(eps=1e-6),  # section 2.2; epsilon from released code
+    norm_at=PRE,  # section 2.2
+    norm_final=True,
+    activation="silu",
+    gated=True,  # section 2.2
+    bias=UNBIASED,  # released code
+    causal=True,
+    dropout=0.0,
+    attention_dropout=0.0,
+    initialize=Normal(0.02),  # not stated
+)
+HEADS = {"language": Language(term="next_token", tied=False)}
+TIED = {"language": Language(term="next_token")}
+LABELS = Labels(pool="last", dense=False, bias=False, dropout=0.0)
+
+NAMES = Names(
+    """
+    backbone.tokens                           model.embed_tokens
+    backbone.layers.*.attention.q             model.layers.*.self_attn.q_proj
+    backbone.layers.*.attention.k             model.layers.*.self_attn.k_proj
+    backbone.layers.*.attention.v             model.layers.*.self_attn.v_proj
+    backbone.layers.*.attention.o             model.layers.*.self_attn.o_proj
+    backbone.layers.*.attention.q_norm.norm   model.layers.*.self_attn.q_norm
+    backbone.layers.*.attention.k_norm.norm   model.layers.*.self_attn.k_norm
+    backbone.layers.*.attention_norm.into     model.layers.*.input_layernorm
+    backbone.layers.*.attention_norm.out      model.layers.*.post_attention_layernorm
+    backbone.layers.*.feed_forward_norm.out   model.layers.*.post_feedforward_layernorm
+    backbone.layers.*.feed_forward_norm.into  model.layers.*.pre_feedforward_layernorm beside:backbone.layers.*.attention_norm.out
+    backbone.layers.*.feed_forward_norm.into  model.layers.*.post_attention_layernorm
+    backbone.layers.*.feed_forward.gate       model.layers.*.mlp.gate_proj
+    backbone.layers.*.feed_forward.up         model.layers.*.mlp.up_proj
+    backbone.layers.*.feed_forward.down       model.layers.*.mlp.down_proj
+    backbone.final_norm                       model.norm
+    heads.language.out                        lm_head
+    backbone.tokens                           lm_head                      tied
+    heads.label.out                           score
+    heads.token_label.out                     score
+    -                                         model.layers.*.self_attn.rotary_emb.inv_freq
+    """,  # noqa: E501 - a line is a rule
+    prefix="model.",
+)
+"""Also of Mistral, Qwen, Gemma and OLMo, whose norms stand in other places."""
+
+
+def read(theirs: Mapping[str, Any], base: Architecture = BASE) -> Architecture:
+    """Read what the configurations of Llama and its kin have in common."""
+    heads = int(need(theirs, "num_attention_heads"))
+    groups = int(theirs.get("num_key_value_heads") or heads)
+    width = int(need(theirs, "hidden_size"))
+    of_head = int(theirs.get("head_dim") or width // heads)
+    length = int(theirs.get("max_position_embeddings") or 2048)
+    return replace(
+        base,
+        vocab_size=need(theirs, "vocab_size"),
+        d_model=width,
+        n_layers=need(theirs, "num_hidden_layers"),
+        n_heads=heads,
+        n_kv_heads=None if groups == heads else groups,
+        head_width=None if of_head * heads == width else of_head,
+        d_ff=need(theirs, "intermediate_size"),
+        position=rotary(theirs.get("rope_parameters") or old_angles(theirs), length),
+        norm=replace(base.norm, eps=float(theirs.get("rms_norm_eps") or base.norm.eps)),
+        activation=cast(Any, activation(theirs.get("hidden_act") or "silu")),
+        bias=biases(theirs),
+        attention_dropout=float(theirs.get("attention_dropout") or 0.0),
+        initialize=Normal(float(theirs.get("initializer_range") or 0.02)),
+    )
+
+
+def write(a: Architecture) -> dict[str, Any]:
+    """Write the same."""
+    return {
+        "vocab_size": a.vocab_size,
+        "hidden_size": a.d_model,
+        "num_hidden_layers": a.n_layers,
+        "num_attention_heads": a.n_heads,
+        "num_key_value_heads": a.groups,
+        "head_dim": a.d_head,
+        "intermediate_size": a.d_ff,
+        "max_position_embeddings": angles(a).length,
+        "rope_parameters": their_angles(angles(a)),
+        "rms_norm_eps": a.norm.eps,
+        "hidden_act": their_activation(a.activation),
+        "attention_bias": "read" in a.bias,
+        "attention_dropout": a.attention_dropout,
+        "initializer_range": a.initialize.std if isinstance(a.initialize, Normal) else 0.02,
+    }
+
+
+def biases(theirs: Mapping[str, Any]) -> frozenset[Biased]:
+    """Read which linear maps have a bias."""
+    said: dict[Biased, str] = {
+        "read": "attention_bias", "write": "attention_bias", "feed_forward": "mlp_bias",
+    }  # fmt: skip
+    return frozenset(place for place, key in said.items() if theirs.get(key))
+
+
+def old_angles(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what stood for `rope_parameters` before transformers 5."""
+    scaling = theirs.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return {"rope_theta": theirs.get("rope_theta", 10_000.0), **scaling, "rope_type": kind}
+
+
+def rotary(said: Mapping[str, Any], length: int) -> Rotary:
+    """Read one table of `rope_parameters`.
+
+    Raises:
+        ValueError: angles are scaled in a way that is not known here.
+    """
+    kind, theta = said.get("rope_type", "default"), float(said.get("rope_theta", 10_000.0))
+    share = float(said.get("partial_rotary_factor", 1.0))
+    if kind == "default":
+        scaling = None
+    elif kind == "linear":
+        scaling = Slower(float(need(said, "factor")))
+    elif kind == "llama3":
+        scaling = SlowOnesSlower(
+            factor=float(need(said, "factor")),
+            low=float(need(said, "low_freq_factor")),
+            high=float(need(said, "high_freq_factor")),
+            length=int(need(said, "original_max_position_embeddings")),
+        )
+    else:
+        raise ValueError(f"rope_type {kind!r} is not one of ['default', 'linear', 'llama3']")
+    return Rotary(theta, length, share, scaling)
+
+
+def their_angles(scheme: Rotary) -> dict[str, Any]:
+    """Write one table of `rope_parameters`."""
+    said: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.theta}
+    if scheme.share != 1:
+        said["partial_rotary_factor"] = scheme.share
+    if isinstance(scheme.scaling, Slower):
+        said |= {"rope_type": "linear", "factor": scheme.scaling.factor}
+    if isinstance(scheme.scaling, SlowOnesSlower):
+        said |= {
+            "rope_type": "llama3",
+            "factor": scheme.scaling.factor,
+            "low_freq_factor": scheme.scaling.low,
+            "high_freq_factor": scheme.scaling.high,
+            "original_max_position_embeddings": scheme.scaling.length,
+        }
+    return said
+
+
+def angles(a: Architecture) -> Rotary:
+    """Return an architecture's rotary scheme.
+
+    Raises:
+        ValueError: it has another.
+    """
+    if not isinstance(a.position, Rotary):
+        raise ValueError(f"this format has Rotary positions only, got {a.position}")
+    return a.position
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    if ("read" in a.bias) != ("write" in a.bias):
+        raise ValueError(f"Llama's format has biases in all of attention or none, got {a.bias}")
+    return write(a) | {"mlp_bias": "feed_forward" in a.bias}
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    refuse(theirs, {"pretraining_tp": 1})
+    return read(theirs)
+
+
+def classes(name: str) -> dict[tuple[str, ...], str]:
+    """Return the classes of transformers for a family that calls itself `name`."""
+    return {
+        ("language",): f"{name}ForCausalLM",
+        ("label",): f"{name}ForSequenceClassification",
+        ("token_label",): f"{name}ForTokenClassification",
+        (): f"{name}Model",
+    }
+
+
+FIELDS = Fields(model_type="llama", read=_read, write=_write, classes=classes("Llama"))
+
+TRAINING: Mapping[str, Any] = {  # section 2.3
+    "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "weight_decay": 0.1},
+    "schedule": {"kind": "Cosine", "warmup": 2000, "floor": 0.1},
+    "clip": 1.0,
+}
+
+LLAMA_7B = Published(
+    name="llama-7b",
+    family="llama",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=NEXT_TOKEN,
+    tokenizer=TokenizerSpec(ByteBPE(32_000), FRAME),
+    length=2048,  # released code
+    batch_tokens=4_000_000,  # table 2: 4M
+    rate=3e-4,  # table 2
+    training=TRAINING,
+    parameters=6_738_415_616,
+    names=NAMES,
+    fields=FIELDS,
+    hub="huggyllama/llama-7b",
+)
+
+
+def sized(card: Published, name: str, parameters: int, **changes: Any) -> Published:
+    """Return another size: of the changes, `rate`, `hub` and the like are the card's own."""
+    own = {k: changes.pop(k) for k in [*changes] if k in Published.__dataclass_fields__}
+    a = replace(cast(Architecture, own.get("architecture", card.architecture)), **changes)
+    own = {"hub": None} | own | {"architecture": a}
+    return replace(card, **own, name=name, parameters=parameters)
+
+
+LLAMA_13B = sized(
+    LLAMA_7B, "llama-13b", 13_015_864_320,
+    d_model=5120, n_layers=40, n_heads=40, d_ff=13_824, hub="huggyllama/llama-13b",
+)  # fmt: skip
+LLAMA_33B = sized(
+    LLAMA_7B, "llama-33b", 32_528_943_616,
+    d_model=6656, n_layers=60, n_heads=52, d_ff=17_920, rate=1.5e-4, hub="huggyllama/llama-30b",
+)  # fmt: skip
+LLAMA_65B = sized(
+    LLAMA_7B, "llama-65b", 65_285_660_672,
+    d_model=8192, n_layers=80, n_heads=64, d_ff=22_016, rate=1.5e-4, norm=RMSNorm(eps=1e-5),
+    hub="huggyllama/llama-65b",
+)  # fmt: skip
+
+LONGER = {  # Llama 2, section 2.2: 4k context; epsilon from released code
+    "position": Rotary(10_000.0, 4096), "norm": RMSNorm(eps=1e-5), "length": 4096,
+    "paper": SECOND,
+}  # fmt: skip
+LLAMA_2_7B = sized(LLAMA_7B, "llama-2-7b", 6_738_415_616, **LONGER, hub="meta-llama/Llama-2-7b-hf")
+LLAMA_2_13B = sized(
+    LLAMA_13B, "llama-2-13b", 13_015_864_320, **LONGER, hub="meta-llama/Llama-2-13b-hf"
+)
+LLAMA_2_70B = sized(
+    LLAMA_65B, "llama-2-70b", 68_976_648_192, **LONGER,
+    d_ff=28_672, n_kv_heads=8, hub="meta-llama/Llama-2-70b-hf",
+)  # fmt: skip
+
+LLAMA_3_8B = sized(
+    LLAMA_2_7B, "llama-3-8b", 8_030_261_248,
+    vocab_size=128_256,  # released code; table 3 says 128,000
+    d_ff=14_336,  # table 3
+    n_kv_heads=8,
+    position=Rotary(500_000.0, 8192),
+    length=8192,  # section 3.4.1
+    tokenizer=TokenizerSpec(ByteBPE(128_256), FRAME_3),
+    training={**TRAINING, "schedule": {"kind": "Cosine", "warmup": 8000, "floor": 0.01}},
+    paper=THIRD,
+    hub="meta-llama/Meta-Llama-3-8B",
+    note="Rate of table 3; schedule and batch of section 3.4.1, where they are the 405B model's.",
+)  # fmt: skip
+LLAMA_3_70B = sized(
+    LLAMA_3_8B, "llama-3-70b", 70_553_706_496,
+    d_model=8192, n_layers=80, n_heads=64, d_ff=28_672, rate=1.5e-4,
+    hub="meta-llama/Meta-Llama-3-70B",
+)  # fmt: skip
+
+
+def longer(factor: float = 8.0) -> Rotary:
+    """Return the angles of Llama 3.1 and 3.2 (released code)."""
+    return Rotary(500_000.0, 131_072, scaling=SlowOnesSlower(factor=factor))
+
+
+LLAMA_3_1_8B = sized(
+    LLAMA_3_8B, "llama-3.1-8b", 8_030_261_248, position=longer(), hub="meta-llama/Llama-3.1-8B"
+)
+LLAMA_3_1_70B = sized(
+    LLAMA_3_70B, "llama-3.1-70b", 70_553_706_496, position=longer(), hub="meta-llama/Llama-3.1-70B"
+)
+LLAMA_3_1_405B = sized(
+    LLAMA_3_1_70B, "llama-3.1-405b", 405_853_388_800,
+    d_model=16_384, n_layers=126, n_heads=128, d_ff=53_248, rate=8e-5,
+    hub="meta-llama/Llama-3.1-405B",
+)  # fmt: skip
+LLAMA_3_2_1B = sized(
+    LLAMA_3_8B, "llama-3.2-1b", 1_235_814_400,
+    d_model=2048, n_layers=16, n_heads=32, d_ff=8192, position=longer(32.0), heads=TIED,
+    hub="meta-llama/Llama-3.2-1B",
+    note="Pruned from the 8B model and taught by larger ones; no paper says its rate or batch.",
+)  # fmt: skip
+LLAMA_3_2_3B = sized(
+    LLAMA_3_2_1B, "llama-3.2-3b", 3_212_749_824,
+    d_model=3072, n_layers=28, n_heads=24, hub="meta-llama/Llama-3.2-3B",
+)  # fmt: skip
+
+
+def mini(card: Published, name: str, parameters: int, **changes: Any) -> Published:
+    """Return a size for two CPU cores, with the width and depth of BERT-mini."""
+    small: dict[str, Any] = {
+        "vocab_size": 8_192, "d_model": 256, "n_layers": 4, "n_heads": 4, "d_ff": 683,
+        "position": Rotary(10_000.0, 512),
+        "tokenizer": TokenizerSpec(ByteBPE(8_192), card.tokenizer.frame),
+        "length": 256, "batch_tokens": 4_096, "rate": 3e-3, "training": SMALL_SCALE,
+        "note": "Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
+    }  # fmt: skip
+    return sized(card, name, parameters, **small | changes)
+
+
+LLAMA_MINI = mini(LLAMA_3_8B, "llama-mini", 5_048_576, n_kv_heads=2, heads=TIED, d_ff=704)
+
+CARDS = (
+    LLAMA_MINI, LLAMA_7B, LLAMA_13B, LLAMA_33B, LLAMA_65B, LLAMA_2_7B, LLAMA_2_13B, LLAMA_2_70B,
+    LLAMA_3_8B, LLAMA_3_70B, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, LLAMA_3_2_1B,
+    LLAMA_3_2_3B,
+)  # fmt: skip

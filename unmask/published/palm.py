@@ -1,0 +1,74 @@
+"""PaLM: Chowdhery et al. 2022, arXiv:2204.02311.
+
+"PaLM: Scaling Language Modeling with Pathways".
+"""
+
+from unmask.heads.language import Language
+from unmask.hiding.objectives import GPT as NEXT_TOKEN
+from unmask.model.architecture import PRE, UNBIASED, Architecture
+from unmask.model.initialize import FanIn
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Rotary
+from unmask.published import llama
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import LLAMA as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+PAPER = Paper(
+    title="PaLM: Scaling Language Modeling with Pathways",
+    authors="Chowdhery, Narang, Devlin, et al.",
+    year=2022,
+    arxiv="2204.02311",
+)
+
+BASE = Architecture(
+    vocab_size=256_000,  # section 2: 256k
+    d_model=4096,  # table 1
+    n_layers=32,
+    n_heads=16,
+    n_kv_heads=1,  # section 2: multi-query
+    head_width=256,  # section 2.1
+    d_ff=16_384,  # section 2.1: four times d_model
+    position=Rotary(10_000.0, 2048),  # section 2
+    norm=LayerNorm(eps=1e-6, bias=False),  # section 2; epsilon not stated
+    norm_at=PRE,
+    norm_final=True,
+    parallel="one_norm",  # section 2
+    activation="silu",
+    gated=True,  # section 2
+    bias=UNBIASED,  # section 2
+    causal=True,
+    dropout=0.0,  # section 5
+    attention_dropout=0.0,
+    initialize=FanIn(queries=False),  # section 5
+)
+
+PALM_8B = Published(
+    name="palm-8b",
+    family="palm",
+    paper=PAPER,
+    architecture=BASE,
+    heads={"language": Language(term="next_token", scaled=True)},  # section 2; section 5
+    labels=llama.LABELS,
+    objective=NEXT_TOKEN,
+    tokenizer=TokenizerSpec(ByteBPE(256_000), FRAME),
+    length=2048,  # section 5
+    batch_tokens=512 * 2048,  # section 5: where the largest model begins
+    rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor
+    parameters=8_632_012_800,
+    names=OWN_NAMES,
+    fields=own_fields("palm"),
+    note="The weights were not published. The paper's optimizer is Adafactor.",
+)
+PALM_62B = llama.sized(
+    PALM_8B, "palm-62b", 62_495_662_080, d_model=8192, n_layers=64, n_heads=32, d_ff=32_768,
+)  # fmt: skip
+PALM_540B = llama.sized(
+    PALM_8B, "palm-540b", 540_356_474_880, d_model=18_432, n_layers=118, n_heads=48, d_ff=73_728,
+)  # fmt: skip
+PALM_MINI = llama.mini(
+    PALM_8B, "palm-mini", 4_916_480, head_width=None, d_ff=704,
+)  # fmt: skip
+
+CARDS = (PALM_MINI, PALM_8B, PALM_62B, PALM_540B)
