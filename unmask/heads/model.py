@@ -220,7 +220,7 @@ class Model(nn.Module):
 
         Most networks need none; see `Canine`.
         """
-        return self.backbone.roomy(batch) if isinstance(self.backbone, Canine) else batch
+        return self.backbone.roomy(batch)
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places that each term asks of this batch, before the forward."""
@@ -247,8 +247,7 @@ class Model(nn.Module):
     @property
     def narrows(self) -> bool:
         """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
-        plain = isinstance(self.backbone, Transformer | Canine) and self.backbone.narrows
-        return plain and not self.adapters and self.decoder is None
+        return self.backbone.narrows and not self.adapters and self.decoder is None
 
     @property
     def reads_all_layers(self) -> bool:
