@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.adapters.folder import is_adapter, open_any
-from unmask.adapters.prefix import reader, room
+from unmask.adapters.prefix import room
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
@@ -27,7 +27,7 @@ from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
 from unmask.generation.decode import Decoding, generate
 from unmask.generation.fill import Filled, fill
-from unmask.generation.reading import Group, at_rest, groups
+from unmask.generation.reading import Group, at_rest, groups, reader
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import reads_all_layers
