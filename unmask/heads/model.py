@@ -24,11 +24,13 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
+from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.decoder import MaskDecoderModule
 from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.tokens.vocabulary import Special
 
 Backbone = Transformer | EncoderDecoder | Canine
 HeadSpec = (
@@ -43,8 +45,9 @@ HeadSpec = (
     | Replaced
     | Corrected
     | CharactersInTurn
+    | HiddenSubwords
 )
-IN_PRETRAINING = Neighbors | Generator
+IN_PRETRAINING = Neighbors | Generator | HiddenSubwords
 """Heads that serve pretraining alone: a trained model is kept without them."""
 
 
@@ -67,6 +70,15 @@ class Drawn(Protocol):
 
     def draw(self) -> None:
         """Fill the weights."""
+        ...
+
+
+@runtime_checkable
+class OfVocabulary(Protocol):
+    """A head whose size is that of a vocabulary which the network does not read."""
+
+    def fitted(self, special: Special) -> "HeadSpec":
+        """Return the head for another vocabulary."""
         ...
 
 

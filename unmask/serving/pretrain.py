@@ -34,7 +34,7 @@ from unmask.model.attention import copy_to_wide
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import Published, fitted
+from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
@@ -59,6 +59,7 @@ from unmask.text.records import listed
 from unmask.tokens.manifest import hash_of
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import CodePointsWithSubwords
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
 from unmask.training.data import Data, Share, check_sampling, lay_out, prepared
@@ -506,6 +507,8 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         raise ValueError(
             f"{recipe.begin}: has no tokenizer; name a folder that has one with --tokenizer"
         )
+    if _lacks_subwords(opened.tokenizer, card):  # they are not published: new ones are learned
+        opened = replace(opened, tokenizer=None)
     own = replace(card, architecture=opened.card.architecture, heads=opened.model.specs)
     own = changed(own, recipe)
     with torch.device("meta"):
@@ -518,6 +521,12 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         )
     model.load_state_dict(weights, assign=True)
     return replace(opened, card=own, model=model.requires_grad_(True))
+
+
+def _lacks_subwords(tokenizer: Tokenizer | None, card: Published) -> bool:
+    """Say whether a tokenizer knows none of the subwords that a card's loss is about."""
+    wanted = isinstance(card.tokenizer.vocabulary, CodePointsWithSubwords)
+    return wanted and tokenizer is not None and tokenizer.special.subwords is None
 
 
 def _grown(opened: Opened, card: Published) -> Opened:
@@ -565,7 +574,7 @@ def _start(
     shards = _shards(recipe, card, begun, replace(plan, terminal=None))
     model = network(card, recipe, shards.tokenizer, begun)
     _freeze(model, recipe.frozen)
-    card = replace(card, architecture=model.architecture)
+    card = replace(card, architecture=model.architecture, heads=model.specs)
     data = lay_out(
         shards,
         recipe,
@@ -603,11 +612,18 @@ def network(
     Raises:
         ValueError: the tokenizer has more ids than the given weights have vectors.
     """
+    own = card.with_vocabulary(tokenizer.special)
     if begun is None:
-        architecture = fitted(card.architecture, tokenizer.special)
-        return replace(card, architecture=architecture).build().initialize(recipe.seed)
+        return own.build().initialize(recipe.seed)
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
-    return begun.model.train()
+    model = begun.model
+    other = {name: spec for name, spec in own.heads.items() if spec != model.specs[name]}
+    for name, spec in other.items():
+        model.add(name, spec)
+    if other:
+        new = tuple(f"heads.{name}." for name in other)
+        model.initialize(recipe.seed, [n for n in model.weights() if not n.startswith(new)])
+    return model.train()
 
 
 def _freeze(model: Model, patterns: Sequence[str]) -> None:
