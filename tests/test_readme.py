@@ -15,6 +15,7 @@ HIDDEN = {
     ("masked", "sentence_order"): "runs of words, and the order of two parts",
     ("masked",): "words",
     ("characters",): "characters of words, in turn",
+    ("subwords",): "subwords of what is read in characters",
     ("next_token",): "the future",
     ("spans",): "spans",
 }

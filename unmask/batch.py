@@ -51,6 +51,9 @@ class Example:
     """Read by the decoder, or by the only stack there is."""
     targets: Int[np.ndarray, "t"]
     """The answer at each place; IGNORE where nothing is asked."""
+    asked_at: Int[np.ndarray, "t"] | None = None
+    """Of answers that stand for several tokens (CANINE-S's subwords): where each of these is asked
+    for; IGNORE of those that are shown. Models do not read it. None: each in its own place."""
     rank: Int[np.ndarray, "t"] | None = None
     """None: everyone sees everyone. Otherwise j is visible to i iff rank[j] <= rank[i]."""
     source: Int[np.ndarray, "s"] | None = None

@@ -99,6 +99,12 @@ def test_it_learns_which_word_decides(base: Path, tmp_path: Path) -> None:
     assert not said["unexpected_keys"]
 
 
+def test_a_folder_that_says_no_task_labels_as_its_head_does(tmp_path: Path) -> None:
+    write_folder(tmp_path, built(), CARD, TOKENIZER, ("no", "yes"))
+    (answer,) = unmask.load(tmp_path).predict(["the good cat runs"])
+    assert answer["label"] in ("no", "yes")
+
+
 def test_words_are_tagged(base: Path, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "house": "B-Y", "red": "I-X", "the": "O"}
 
@@ -211,6 +217,8 @@ def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
     )  # fmt: skip
     assert set(run.model.specs) == {"characters"}
     assert open_folder(tmp_path / "run").missing == ()
+    said = unmask.load(tmp_path / "run").evaluate(tmp_path / "text.txt")
+    assert set(said.loss) == {"characters"}
     with pytest.raises(ValueError, match="packing: canine-mini"):
         pretrain(
             "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "no", steps=1,

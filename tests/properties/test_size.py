@@ -20,6 +20,7 @@ PUBLISHED = {
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
     "canine-c": 131_492_352,  # the pooler's 590,592 are of the head that labels
+    "canine-s": 131_492_352,
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
     "t5-large": 737_668_096,

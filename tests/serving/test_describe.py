@@ -14,6 +14,12 @@ def test_a_card_is_described_with_its_costs() -> None:
     assert 6 * 85e6 < facts["flops_per_token"] < 6 * 130e6
 
 
+def test_memory_of_training_counts_what_is_not_kept() -> None:
+    facts = describe("canine-s-mini")
+    scores = 8192 * (256 + 1)
+    assert facts["memory_bytes"]["training"] == 18 * (facts["parameters"] + scores)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_every_card_has_a_line_and_a_page(name: str) -> None:
     card = MODELS[name]

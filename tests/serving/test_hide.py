@@ -27,7 +27,7 @@ def asked(model: str, **more) -> list[tuple[int, str]]:
     return [(i, cell.asked) for i, cell in enumerate(cells) if cell.asked is not None]
 
 
-@pytest.mark.parametrize("model", ["bert-mini", "gpt2", "t5-small", "canine-mini"])
+@pytest.mark.parametrize("model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini"])
 def test_the_same_seed_hides_the_same_places(model: str) -> None:
     assert asked(model, seed=3) == asked(model, seed=3)
     assert asked(model)
@@ -53,6 +53,7 @@ def test_a_setting_of_the_objective_can_be_changed() -> None:
     assert asked("bert-mini", changes=["objective.choose.rate=0.9"]) == many
     assert asked("bert-mini", changes=["objective.objective.choose.rate=0.9"]) == many
     assert asked("t5-small", changes=["objective.choose.rate=0.9"])
+    assert len(asked("canine-s-mini", changes=changes)) > 2 * len(asked("canine-s-mini"))
     always = [hidden("bert-mini", TEXT, seed=s, changes=["question.random=1.0"]) for s in range(5)]
     assert {said.label for said in always} == {"1: B comes from elsewhere"}
 

@@ -80,7 +80,10 @@ def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) 
         small(text, tmp_path / "out")
 
 
-def test_interrupted_it_goes_on_with_its_tokenizer(text: Path, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("model", ["bert-mini", "canine-s-mini"])
+def test_interrupted_it_goes_on_with_its_tokenizer(
+    model: str, text: Path, tmp_path: Path, monkeypatch
+) -> None:
     write = module.write
 
     def stop(documents, tokenizer, out, **more):
@@ -94,14 +97,14 @@ def test_interrupted_it_goes_on_with_its_tokenizer(text: Path, tmp_path: Path, m
 
     monkeypatch.setattr(module, "write", stop)
     with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
-        small(text, tmp_path / "out")
+        small(text, tmp_path / "out", model=model)
     with pytest.raises(FileNotFoundError, match="unfinished"):
         Shards.open(tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setattr(module, "learn", stop)  # it must not be called
-    small(text, tmp_path / "out")
+    small(text, tmp_path / "out", model=model)
     monkeypatch.undo()
-    small(text, tmp_path / "whole")
+    small(text, tmp_path / "whole", model=model)
     a, b = ((tmp_path / name / "00000.tokens").read_bytes() for name in ("out", "whole"))
     assert a == b
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from toy_text import corpus
 
+from unmask.batch import Batch
 from unmask.config import to_dict
 from unmask.hiding.loader import Cursor
-from unmask.hiding.objectives import MASKED
-from unmask.serving.pipeline import load
+from unmask.hiding.objectives import CANINE_S, MASKED
+from unmask.serving.pipeline import Pipeline, load
 from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import card_recipe, pretrain
 from unmask.tokens.shards import Shards
@@ -31,6 +32,11 @@ SMALL = {
         "decoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_width=16}}"
     ],
 }
+CHARACTERS = {
+    name: ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2,block=16}", "length=96"]
+    for name in ("canine-mini", "canine-s-mini")
+}
+"""Of the latter the head is not kept: it is not evaluated."""
 COMMON = [
     "vocab_size=300",
     "length=32",
@@ -56,7 +62,7 @@ def run(name: str, text: Path | list[Path], out: Path, steps: int = 12, **more):
         out=out,
         steps=steps,
         quiet=True,
-        changes=[*COMMON, *SMALL[name]],
+        changes=[*COMMON, *{**SMALL, **CHARACTERS}[name]],
         threads=1,
         **more,
     )
@@ -99,13 +105,13 @@ def test_a_run_makes_a_folder_that_opens_and_is_used(name: str, text: Path, tmp_
     assert np.isfinite(list(result.loss.values())).all()
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*SMALL, "canine-s-mini"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_run_broken_off_and_resumed_equals_one_that_was_not(
     name: str, workers: int, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    if workers and name != "bert-tiny":
-        pytest.skip("the workers are the same for every model")
+    if workers and name != "bert-tiny" and (name, workers) != ("canine-s-mini", 1):
+        pytest.skip("the workers are the same for every model, but for subwords, which travel")
     run(name, text, tmp_path / "whole")
     broken = tmp_path / "broken"
 
@@ -222,6 +228,72 @@ def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None
     a, b = first.model.weights(), second.model.weights()
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a)
     assert second.model.stack.d_model == 32
+
+
+def test_subwords_are_kept_with_a_run_and_their_scores_are_not(text: Path, tmp_path: Path) -> None:
+    first = run("canine-s-mini", text, tmp_path / "first", steps=2)
+    pieces = (tmp_path / "first" / "subwords.txt").read_text()
+    assert first.model.specs["subwords"].size == len(pieces.splitlines()) < 300
+    opened = load(tmp_path / "first")
+    assert (opened.opened.missing, opened.opened.extra, opened.model.specs) == ((), (), {})
+    kept = opened.model.weights()
+    assert all(torch.equal(x, kept[n]) for n, x in first.model.kept().items())
+    assert not any(n.startswith("heads.") for n in kept)
+    assert opened.card.objective == CANINE_S
+    assert opened.tokenizer.special.subwords is not None
+    _reads_as_the_reference(opened, tmp_path / "first")
+    with pytest.raises(ValueError, match="no head for subwords, which would be asked"):
+        opened.evaluate(text)
+    more = {"data": text, "steps": 1, "quiet": True, "threads": 1}
+    changes = [*COMMON, "length=96", "rate=1e-9"]
+    second = pretrain(
+        "canine-s-mini", out=tmp_path / "on", begin=tmp_path / "first", changes=changes, **more
+    )
+    assert (tmp_path / "on" / "subwords.txt").read_text() == pieces
+    again = second.model.weights()
+    assert all(np.allclose(kept[n].numpy(), again[n].numpy(), atol=1e-5) for n in kept)
+    assert second.model.specs == first.model.specs
+
+
+@torch.no_grad()
+def _reads_as_the_reference(opened: Pipeline, folder: Path) -> None:
+    from transformers import AutoModel, CanineModel
+
+    special = opened.tokenizer.special
+    text = opened.tokenizer.encode("The old king saw the gate.").ids
+    ids = torch.tensor([[*special.before, *text, *special.after]])
+    reference = AutoModel.from_pretrained(folder).eval()
+    assert isinstance(reference, CanineModel)
+    theirs = reference(ids).last_hidden_state
+    torch.testing.assert_close(opened.model.hidden(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) -> None:
+    first = run("canine-mini", text, tmp_path / "first", steps=1)
+    changes = [*COMMON, "length=96", "rate=1e-9"]
+    more = {"steps": 1, "quiet": True, "threads": 1}
+    begin = {"begin": tmp_path / "first"}
+    made = pretrain(
+        "canine-s-mini", data=text, out=tmp_path / "on", changes=changes, **begin, **more
+    )
+    a, b = first.model.weights(), made.model.weights()
+    below = [n for n in b if n.startswith("backbone.")]
+    assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in below)
+    n = len((tmp_path / "on" / "subwords.txt").read_text().splitlines())
+    assert b["heads.subwords.out.weight"].shape == (n, 32)
+    changes = [c for c in changes if not c.startswith("vocab_size")]
+    ready = prepare(text, out=tmp_path / "p", model="canine-s-mini", vocab_size=200, quiet=True)
+    made = pretrain(
+        "canine-s-mini", data=tmp_path / "p", out=tmp_path / "from-prepared", changes=changes,
+        **begin, **more,
+    )  # fmt: skip
+    assert made.model.specs["subwords"].size == ready.tokenizer.special.subwords.special.size
+    prepare(text, out=tmp_path / "plain", model="canine-mini", quiet=True)
+    with pytest.raises(ValueError, match="this tokenizer knows none beside its characters"):
+        pretrain(
+            "canine-s-mini", data=tmp_path / "plain", out=tmp_path / "no", changes=changes, **more
+        )
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:

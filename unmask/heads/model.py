@@ -24,11 +24,13 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
+from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.decoder import MaskDecoderModule
 from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.tokens.vocabulary import Special
 
 Backbone = Transformer | EncoderDecoder | Canine
 HeadSpec = (
@@ -43,17 +45,19 @@ HeadSpec = (
     | Replaced
     | Corrected
     | CharactersInTurn
+    | HiddenSubwords
 )
 
 
 def kept_with(spec: HeadSpec) -> bool:
     """Say whether a trained model is kept with a head.
 
-    Not with one that serves pretraining alone: a generator, or a comparison without weights.
+    Not with one that serves pretraining alone: a generator, CANINE-S's scores of subwords, or a
+    comparison without weights.
     """
     if isinstance(spec, Neighbors):
         return spec.transform is not None
-    return not isinstance(spec, Generator)
+    return not isinstance(spec, Generator | HiddenSubwords)
 
 
 @runtime_checkable
@@ -75,6 +79,15 @@ class Drawn(Protocol):
 
     def draw(self) -> None:
         """Fill the weights."""
+        ...
+
+
+@runtime_checkable
+class OfVocabulary(Protocol):
+    """A head whose size is that of a vocabulary which the network does not read."""
+
+    def fitted(self, special: Special) -> "HeadSpec":
+        """Return the head for another vocabulary."""
         ...
 
 
@@ -228,7 +241,7 @@ class Model(nn.Module):
 
         Most networks need none; see `Canine`.
         """
-        return self.backbone.roomy(batch) if isinstance(self.backbone, Canine) else batch
+        return self.backbone.roomy(batch)
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places that each term asks of this batch, before the forward."""
@@ -255,8 +268,7 @@ class Model(nn.Module):
     @property
     def narrows(self) -> bool:
         """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
-        plain = isinstance(self.backbone, Transformer | Canine) and self.backbone.narrows
-        return plain and not self.adapters and self.decoder is None
+        return self.backbone.narrows and not self.adapters and self.decoder is None
 
     @property
     def reads_all_layers(self) -> bool:

@@ -54,7 +54,26 @@ class Conceal(Protocol):
 
 
 @dataclass(frozen=True)
-class InPlace:
+class _Framed:
+    """Hidden tokens stay where they stood, in a text that has its frame and is seen as a whole."""
+
+    def causal(self, choose: Choose) -> bool:
+        """Everything sees everything."""
+        return False
+
+    def frame(self, text: Tokens, special: Special) -> Tokens:
+        """Put the special tokens around the text: they are counted, but never hidden."""
+        return join(special.before, text, special.after)
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return n + len(special.before) + len(special.after)
+
+
+@dataclass(frozen=True)
+class InPlace(_Framed):
     """Put [MASK] in the place of most hidden tokens, a random token in that of some, keep others.
 
     Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, each token on its
@@ -74,20 +93,6 @@ class InPlace:
         check_shares(mask=self.mask, random=self.random)
         if self.mask + self.random > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
             raise ValueError(f"mask + random must be at most 1, got {self.mask} + {self.random}")
-
-    def causal(self, choose: Choose) -> bool:
-        """Everything sees everything."""
-        return False
-
-    def frame(self, text: Tokens, special: Special) -> Tokens:
-        """Put the special tokens around the text: they are counted, but never hidden."""
-        return join(special.before, text, special.after)
-
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
-    ) -> Int[np.ndarray, "m"]:
-        """Count the tokens, which stay as many as they are."""
-        return n + len(special.before) + len(special.after)
 
     def __call__(
         self,
@@ -115,7 +120,7 @@ class InPlace:
 
 
 @dataclass(frozen=True)
-class InTurn:
+class InTurn(_Framed):
     """Put [MASK] in the place of most hidden words, and ask for their tokens in a random order.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1 and figure 2: all characters of a word are
@@ -128,20 +133,6 @@ class InTurn:
 
     def __post_init__(self) -> None:
         check_shares(mask=self.mask)
-
-    def causal(self, choose: Choose) -> bool:
-        """Everything sees everything that is read."""
-        return False
-
-    def frame(self, text: Tokens, special: Special) -> Tokens:
-        """Put the special tokens around the text: they are counted, but never hidden."""
-        return join(special.before, text, special.after)
-
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
-    ) -> Int[np.ndarray, "m"]:
-        """Count the tokens, which stay as many as they are."""
-        return n + len(special.before) + len(special.after)
 
     def __call__(
         self,

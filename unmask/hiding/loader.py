@@ -320,7 +320,7 @@ class _Failed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Maker:
-    """Reads, hides and lays out: all that needs no plan. NumPy only; this is what workers get."""
+    """Reads, hides and lays out: all that needs no plan and no tensor; this is what workers get."""
 
     texts: Texts
     objective: AnyObjective

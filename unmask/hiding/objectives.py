@@ -19,7 +19,7 @@ from unmask.hiding.choose import (
     check_shares,
 )
 from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import Special, Subwords
 
 
 @runtime_checkable
@@ -504,7 +504,83 @@ class Static:
         return self.objective(text, special, rng)
 
 
-Objective = Hide | Pair | Apart | BesideCrop | Mixture | Static
+@dataclass(frozen=True)
+class Spelled:
+    """Subwords hidden as another objective hides tokens, and read character by character.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.2. Where a subword is masked, all of its
+    characters are; what is drawn in its place has as many; and one of its places, drawn too, is
+    asked for it. The subwords are those of `Special.subwords`.
+
+    Deviates: a word that has no subwords is never hidden; mBERT also hides, and asks for, [UNK].
+    """
+
+    objective: Hide
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "subwords can only be hidden in place: objective.conceal must be InPlace, "
+                f"got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The subwords."""
+        return ("subwords",)
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the characters, which stay as many as they are.
+
+        Raises:
+            ValueError: there are no subwords, or no mask, beside the characters.
+        """
+        _spelling(special)
+        return np.asarray(n) + len(special.before) + len(special.after)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the characters that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide subwords, and spell what is read.
+
+        Raises:
+            ValueError: there are no subwords, or no mask, beside the characters.
+        """
+        known, mask = _spelling(special)
+        cut = known.cut(text.ids)
+        e = self.objective.hide(cut.subwords, known.special, rng)
+        inputs = join(special.before, text, special.after).ids
+        targets, asked_at = (np.full(len(inputs), IGNORE) for _ in range(2))
+        for i in np.flatnonzero(e.targets != IGNORE).tolist():
+            read, answer = int(e.inputs[i]), int(e.targets[i])
+            n, start = len(known.spell(answer)), len(special.before) + int(cut.starts[i])
+            place = start + int(rng.integers(n))
+            targets[place], asked_at[start : start + n] = answer, place
+            if read == known.special.mask:
+                inputs[start : start + n] = mask
+            elif read != answer:
+                inputs[start : start + n] = known.spell(int(rng.choice(known.as_long(answer))))
+        return Example(inputs=inputs, targets=targets, asked_at=asked_at)
+
+
+Objective = Hide | Pair | Apart | BesideCrop | Mixture | Static | Spelled
 """The kinds of objective that a recipe can hold."""
 
 MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))
@@ -539,12 +615,29 @@ CANINE_C = Hide(Words(rate=0.15), InTurn(mask=0.9))
 Deviates: 15 % of the characters are in hidden words, there 15 % of the words are hidden; and the
 space before a word is part of it.
 """
+CANINE_S = Spelled(MASKED)
+"""Clark et al. 2022, section 3.2.2; how many subwords, as BERT's tokens: section 4.1.3.
+
+Deviates: at most 80 are asked of a text there.
+"""
 GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
 PREFIX = Hide(Tail(), Future())
 """Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
 T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())
 """Raffel et al. 2020, sections 3.1.4 and 3.3.4; spans of 3 tokens: section 3.7."""
+
+
+def _spelling(special: Special) -> tuple[Subwords, int]:
+    """Return the subwords of characters, and what masks a character."""
+    if special.subwords is None:
+        raise ValueError(
+            "subwords are asked for, and this tokenizer knows none beside its characters; let the "
+            "card that asks so learn one (without --tokenizer, or by `unmask prepare --model`)"
+        )
+    if special.mask is None:
+        raise ValueError("hiding subwords needs a mask token, and this vocabulary has none")
+    return special.subwords, special.mask
 
 
 def _budget(objective: AnyObjective, length: int, special: Special) -> int:

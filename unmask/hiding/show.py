@@ -15,7 +15,7 @@ import numpy as np
 
 from unmask.batch import IGNORE, Example
 from unmask.hiding.objectives import AnyObjective
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import Special, Subwords
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -41,7 +41,10 @@ STYLES = {
 class Pieces(Protocol):
     """What is needed of a tokenizer."""
 
-    special: Special
+    @property
+    def special(self) -> Special:
+        """What is special among its ids."""
+        ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Say what a person should see for each id."""
@@ -121,7 +124,8 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
     if example.source is not None:
         pairs = zip(_shown(example.source, tokenizer), _roles(example.source, special), strict=True)
         source = tuple(Cell(piece, role) for piece, role in pairs)
-    asked = iter(_shown(example.targets[example.targets != IGNORE], tokenizer))
+    answers = tokenizer if example.asked_at is None else _subwords(special)
+    asked = iter(_shown(example.targets[example.targets != IGNORE], answers))
     inputs = tuple(
         Cell(
             piece,
@@ -151,15 +155,28 @@ def _roles(ids: np.ndarray, special: Special) -> list[Role]:
 
 
 def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list[Role]:
-    """Tell the tokens that are asked in their own place by what stands there."""
+    """Tell the tokens that are asked in their own place, or together, by what stands there."""
 
-    def role(read: int, target: int, otherwise: Role) -> Role:
-        if target == IGNORE:
-            return otherwise
-        return "masked" if read == special.mask else "kept" if read == target else "replaced"
+    def role(read: np.ndarray, answer: np.ndarray) -> Role:
+        if (read == special.mask).all():
+            return "masked"
+        return "kept" if np.array_equal(read, answer) else "replaced"
 
-    pairs = zip(example.inputs.tolist(), example.targets.tolist(), roles, strict=True)
-    return [role(*pair) for pair in pairs]
+    told = roles.copy()
+    for place in np.flatnonzero(example.targets != IGNORE).tolist():
+        if example.asked_at is None:
+            where, answer = np.array([place]), example.targets[[place]]
+        else:
+            where = np.flatnonzero(example.asked_at == place)
+            answer = _subwords(special).spell(int(example.targets[place]))
+        for i in where.tolist():
+            told[i] = role(example.inputs[where], answer)
+    return told
+
+
+def _subwords(special: Special) -> Subwords:
+    assert special.subwords is not None  # an example that asks for them was made with them
+    return special.subwords
 
 
 def _shown(ids: np.ndarray, tokenizer: Pieces) -> list[str]:

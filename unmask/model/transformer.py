@@ -146,6 +146,10 @@ class Transformer(nn.Module):
         """Whether it can make `batch.only`: there is no bias of the scores to cut a row out of."""
         return type(self.position).geometry is PositionModule.geometry
 
+    def roomy(self, batch: Batch) -> Batch:
+        """Return the batch as it is: no text depends on the padding behind it."""
+        return batch
+
     def new_cache(self) -> Cache:
         """Make an empty cache for this stack."""
         return Cache(self.a.n_layers)
@@ -264,6 +268,15 @@ class EncoderDecoder(nn.Module):
     def table(self) -> nn.Embedding:
         """The table of token vectors, which a head may be tied to."""
         return self.tokens
+
+    @property
+    def narrows(self) -> bool:
+        """It cannot make `batch.only`."""
+        return False
+
+    def roomy(self, batch: Batch) -> Batch:
+        """Return the batch as it is: no text depends on the padding behind it."""
+        return batch
 
     def new_cache(self) -> Cache:
         """Make an empty cache for the decoder."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import Labels
+from unmask.heads.subwords import HiddenSubwords
 from unmask.hiding.objectives import CANINE_C as WORDS_IN_TURN
+from unmask.hiding.objectives import CANINE_S as SUBWORDS
 from unmask.model.canine import CanineArchitecture
 from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, by_table
@@ -18,7 +20,7 @@ from unmask.model.positions import Learned
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import CANINE as FRAME
-from unmask.tokens.vocabulary import CodePoints, TokenizerSpec
+from unmask.tokens.vocabulary import CodePoints, CodePointsWithSubwords, TokenizerSpec
 
 PAPER = Paper(
     title="CANINE: Pre-training an Efficient Tokenization-Free Encoder for Language Representation",
@@ -166,5 +168,25 @@ CANINE_MINI = replace(
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
+CANINE_S = replace(
+    CANINE_C,
+    name="canine-s",
+    heads={"subwords": HiddenSubwords(size=119_547)},
+    objective=SUBWORDS,
+    tokenizer=TokenizerSpec(CodePointsWithSubwords(119_547), FRAME),  # section 3.2.2: mBERT's
+    parameters=131_492_352,
+    hub="google/canine-s",
+    note="Kept without its subwords, which are of the loss alone. 104 languages, as canine-c.",
+)
+CANINE_S_MINI = replace(
+    CANINE_MINI,
+    name="canine-s-mini",
+    heads={"subwords": HiddenSubwords(size=8_192)},
+    objective=SUBWORDS,
+    tokenizer=TokenizerSpec(CodePointsWithSubwords(8_192), FRAME),
+    parameters=6_579_712,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini, and as many "
+    "subwords; it is kept without them.",
+)
 
-CARDS = (CANINE_MINI, CANINE_C)
+CARDS = (CANINE_MINI, CANINE_C, CANINE_S_MINI, CANINE_S)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.heads.labels import Labels
-from unmask.heads.model import HeadSpec, Model
+from unmask.heads.model import HeadSpec, Model, OfVocabulary
 from unmask.hiding.objectives import Objective
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, Fields, Names
@@ -81,7 +81,11 @@ class Published:
 
     def with_vocabulary(self, special: Special) -> "Published":
         """Return the card for another vocabulary."""
-        return replace(self, architecture=fitted(self.architecture, special))
+        heads = {
+            name: spec.fitted(special) if isinstance(spec, OfVocabulary) else spec
+            for name, spec in self.heads.items()
+        }
+        return replace(self, architecture=fitted(self.architecture, special), heads=heads)
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network, its weights not yet filled."""

@@ -21,7 +21,7 @@ def describe(model: str) -> dict[str, Any]:
 
     Besides what the card says: `flops_per_token` of a training step, and `memory_bytes` of the
     weights, and of all that stays in memory while training (bfloat16 weights, float32 masters,
-    gradients, two moments); activations come on top.
+    gradients, two moments, also of what serves pretraining alone); activations come on top.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -38,7 +38,7 @@ def describe(model: str) -> dict[str, Any]:
         "memory_bytes": {
             "inference_float32": 4 * n,
             "inference_bfloat16": 2 * n,
-            "training": 18 * n,
+            "training": 18 * sum(weight.numel() for weight in built.weights().values()),
         },
     }
 

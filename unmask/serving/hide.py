@@ -11,7 +11,7 @@ from unmask.batch import Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
-from unmask.hiding.objectives import AnyObjective, Apart, Objective, Pair
+from unmask.hiding.objectives import AnyObjective, Apart, Objective, Pair, Spelled
 from unmask.hiding.show import Explanation, explain
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -68,7 +68,7 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
             key = change.removeprefix("objective.")
-            two = isinstance(objective, Pair | Apart)
+            two = isinstance(objective, Pair | Apart | Spelled)
             if two and not key.startswith(("objective.", "question.")):
                 key = f"objective.{key}"
             plain = merge(to_dict(objective), parse(key))
@@ -94,7 +94,7 @@ def _tokenizer(card: Published) -> Tokenizer:
     case = "uncased" if getattr(kind, "lowercase", False) else "cased"
     home = cache / "unmask" / "tokenizers"
     folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}"
-    if (folder / "tokenizer.json").is_file():
+    if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)
     tokenizer = learn(tokenizer_spec(Recipe(model=card.name, vocab_size=size), card), _sample())
     try:

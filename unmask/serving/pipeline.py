@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.adapters.folder import is_adapter, open_any
-from unmask.adapters.prefix import reader, room
+from unmask.adapters.prefix import room
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
@@ -29,7 +29,7 @@ from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate, spoken, texts
 from unmask.generation.fill import Filled, fill
-from unmask.generation.reading import Group, at_rest, groups
+from unmask.generation.reading import Group, at_rest, groups, reader
 from unmask.generation.settings import Beam, Decoding, decoding
 from unmask.generation.speculate import Draft
 from unmask.generation.wording import Wording

@@ -188,7 +188,7 @@ def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) ->
         FileNotFoundError: a folder or file is not there.
         ValueError: the text cannot be read, or is too little for a vocabulary of this size.
     """
-    if (out / "tokenizer" / "tokenizer.json").is_file():
+    if (out / "tokenizer" / "tokenizer_config.json").is_file():
         return Tokenizer.load(out / "tokenizer")
     if recipe.tokenizer is not None:
         return Tokenizer.load(Path(recipe.tokenizer))

@@ -35,7 +35,7 @@ from unmask.model.beside import look_beside
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import Published, fitted
+from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
@@ -60,6 +60,7 @@ from unmask.text.records import listed
 from unmask.tokens.manifest import hash_of
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import CodePointsWithSubwords
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
 from unmask.training.data import Data, Share, check_sampling, check_unit, lay_out, prepared
@@ -509,6 +510,8 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         raise ValueError(
             f"{recipe.begin}: has no tokenizer; name a folder that has one with --tokenizer"
         )
+    if _lacks_subwords(opened.tokenizer, card):  # they are not published: new ones are learned
+        opened = replace(opened, tokenizer=None)
     own = replace(card, architecture=opened.card.architecture, heads=opened.model.specs)
     own = changed(own, recipe)
     with torch.device("meta"):
@@ -521,6 +524,12 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         )
     model.load_state_dict(weights, assign=True)
     return replace(opened, card=own, model=model.requires_grad_(True))
+
+
+def _lacks_subwords(tokenizer: Tokenizer | None, card: Published) -> bool:
+    """Say whether a tokenizer knows none of the subwords that a card's loss is about."""
+    wanted = isinstance(card.tokenizer.vocabulary, CodePointsWithSubwords)
+    return wanted and tokenizer is not None and tokenizer.special.subwords is None
 
 
 def _grown(opened: Opened, card: Published) -> Opened:
@@ -568,7 +577,7 @@ def _start(
     shards = _shards(recipe, card, begun, replace(plan, terminal=None))
     model = network(card, recipe, shards.tokenizer, begun)
     _freeze(model, recipe.frozen)
-    card = replace(card, architecture=model.architecture)
+    card = replace(card, architecture=model.architecture, heads=model.specs)
     data = lay_out(
         shards,
         recipe,
@@ -607,14 +616,21 @@ def network(
         ValueError: the tokenizer has more ids than the given weights have vectors; or heads of this
             network cannot look beside.
     """
+    own = card.with_vocabulary(tokenizer.special)
     if begun is None:
-        architecture = fitted(card.architecture, tokenizer.special)
-        model = replace(card, architecture=architecture).build().initialize(recipe.seed)
+        model = own.build().initialize(recipe.seed)
         if recipe.look_beside:
             look_beside(model.backbone, recipe.look_beside)
         return model
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
-    return begun.model.train()
+    model = begun.model
+    other = {name: spec for name, spec in own.heads.items() if spec != model.specs[name]}
+    for name, spec in other.items():
+        model.add(name, spec)
+    if other:
+        new = tuple(f"heads.{name}." for name in other)
+        model.initialize(recipe.seed, [n for n in model.weights() if not n.startswith(new)])
+    return model.train()
 
 
 def _freeze(model: Model, patterns: Sequence[str]) -> None:

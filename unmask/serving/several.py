@@ -191,6 +191,11 @@ class _Known(nn.Module):
         super().__init__()
         self.hidden, self.table = hidden, table
 
+    @property
+    def narrows(self) -> bool:
+        """All columns are there already."""
+        return False
+
     def forward(self, batch: Batch) -> Tensor:
         """Return what is known."""
         return self.hidden

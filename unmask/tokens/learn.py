@@ -24,6 +24,7 @@ from unmask.tokens.vocabulary import (
     Bytes,
     Characters,
     CodePoints,
+    CodePointsWithSubwords,
     Frame,
     TokenizerSpec,
     Unigram,
@@ -53,7 +54,7 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             is no text.
     """
     kind, frame = spec.vocabulary, spec.frame
-    if isinstance(kind, CodePoints):
+    if isinstance(kind, CodePoints | CodePointsWithSubwords):
         raise ValueError("code points are no pipeline, and nothing of them is learned")
     special = names(frame)
     if isinstance(kind, Bytes):

@@ -10,6 +10,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -22,7 +23,7 @@ from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.text.sentences import sentences
-from unmask.tokens import code_points, pipeline
+from unmask.tokens import code_points, pipeline, subwords
 from unmask.tokens import learn as learning
 from unmask.tokens.files import code_points_frame, read
 from unmask.tokens.vocabulary import (
@@ -36,6 +37,7 @@ from unmask.tokens.vocabulary import (
     Bytes,
     Characters,
     CodePoints,
+    CodePointsWithSubwords,
     Frame,
     Special,
     TokenizerSpec,
@@ -48,8 +50,8 @@ from unmask.tokens.vocabulary import (
 
 __all__ = [
     "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters",
-    "CodePointTokenizer", "CodePoints", "Frame", "Special", "Tokenizer", "TokenizerSpec", "Unigram",
-    "Vocabulary", "WordPiece", "learn",
+    "CodePointTokenizer", "CodePoints", "CodePointsWithSubwords", "Frame", "Special", "Tokenizer",
+    "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "learn",
 ]  # fmt: skip
 
 
@@ -176,14 +178,16 @@ class Tokenizer:
         vocab.json and merges.txt (GPT-2, RoBERTa, GPT); a SentencePiece file (spiece.model,
         tokenizer.model, ...). tokenizer_config.json, special_tokens_map.json, added_tokens.json and
         config.json beside it say the roles of special tokens. Where they say that the tokens are
-        code points, there is no other file.
+        code points, there is no other file but, where a loss needs them, subwords.txt.
 
         Raises:
             FileNotFoundError: none of these is there.
             ValueError: a file is damaged, or does not say what must be known.
         """
         frame = code_points_frame(Path(folder))
-        return cls(*read(Path(folder))) if frame is None else CodePointTokenizer(frame)
+        if frame is None:
+            return cls(*read(Path(folder)))
+        return CodePointTokenizer(frame, subwords.read(Path(folder)))
 
     def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
@@ -237,22 +241,29 @@ class Tokenizer:
 class CodePointTokenizer(Tokenizer):
     """Text <-> Unicode code points: a tokenizer without a vocabulary (CANINE).
 
+    It may know subwords (`Special.subwords`), which it neither reads nor writes.
+
     Deviates: a character of a text whose code point is a special token's (U+0000, and U+E000 to
     U+E003 of the private use area) is read as U+FFFD, so that no text writes a special token; the
     released code would take it as one.
     """
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, known: subwords.WordPieces | None = None) -> None:
         """Make the tokenizer of a frame, whose tokens have fixed ids.
 
+        Args:
+            frame: of the characters.
+            known: the subwords beside them.
+
         Raises:
-            ValueError: one of them has none.
+            ValueError: a token of the frame has no id.
         """
-        self.frame, self.special = frame, code_points.special(frame)
+        self.frame, self._subwords = frame, known
+        self.special = replace(code_points.special(frame), subwords=known)
         self.size = self.special.size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CodePointTokenizer, (self.frame,)
+        return CodePointTokenizer, (self.frame, self._subwords)
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts."""
@@ -284,7 +295,7 @@ class CodePointTokenizer(Tokenizer):
     def save(
         self, folder: Path, *, length: int | None = None, segments: bool | None = None
     ) -> None:
-        """Write tokenizer_config.json, as transformers.CanineTokenizer reads it.
+        """Write tokenizer_config.json, as transformers.CanineTokenizer reads it, and any subwords.
 
         Args:
             folder: made if it is not there.
@@ -306,6 +317,8 @@ class CodePointTokenizer(Tokenizer):
             **({} if length is None else {"model_max_length": length}),
             "unmask": {"frame": to_dict(frame)},
         }
+        if self._subwords is not None:
+            subwords.save(self._subwords, folder)
         write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
     def _coded(
@@ -339,7 +352,7 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """Learn a tokenizer from texts, read once; the same texts give the same one.
 
     Where the texts are too few for the size asked, the vocabulary is smaller (`Tokenizer.size`),
-    and a warning is logged. Of code points nothing is learned, and no text is read.
+    and a warning is logged. Of code points alone nothing is learned, and no text is read.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
@@ -347,6 +360,8 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """
     if isinstance(spec.vocabulary, CodePoints):
         return CodePointTokenizer(spec.frame)
+    if isinstance(spec.vocabulary, CodePointsWithSubwords):
+        return CodePointTokenizer(spec.frame, subwords.learned(spec.vocabulary.size, texts))
     return Tokenizer(learning.backend(spec, texts), spec.frame)
 
 

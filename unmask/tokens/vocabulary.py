@@ -1,6 +1,48 @@
 """What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import Tokens
+
+
+class Cut(NamedTuple):
+    """The subwords of a text of characters, each of which stands in it as it is spelled."""
+
+    subwords: Tokens
+    """Their ids, and which of them begin a word."""
+    starts: Int[np.ndarray, "n"]
+    """The place of the first character of each."""
+
+
+@runtime_checkable
+class Subwords(Protocol):
+    """A vocabulary beside that of the text, whose tokens are characters; for a loss alone."""
+
+    @property
+    def special(self) -> "Special":
+        """Its own size and special ids."""
+        ...
+
+    def cut(self, characters: Int[np.ndarray, "t"]) -> Cut:
+        """Find the subwords of a text; characters of unknown words and spaces are in none."""
+        ...
+
+    def spell(self, subword: int) -> Int[np.ndarray, "l"]:
+        """Give the characters of a subword."""
+        ...
+
+    def as_long(self, subword: int) -> Int[np.ndarray, "k"]:
+        """List the subwords of as many characters, itself among them."""
+        ...
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Say what a person should see for each id."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +66,8 @@ class Special:
     """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
     ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
+    subwords: Subwords | None = field(default=None, compare=False, repr=False)
+    """Of characters: the subwords that an objective may ask for in their place (CANINE-S)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +183,16 @@ class CodePoints:
     """One token a character, its id the Unicode code point; nothing is learned (CANINE)."""
 
 
-Vocabulary = WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters | CodePoints
+@dataclass(frozen=True)
+class CodePointsWithSubwords:
+    """Code points, and beside them `size` cased word pieces for a loss (CANINE-S)."""
+
+    size: int = 119_547
+
+
+Vocabulary = (
+    WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters | CodePoints | CodePointsWithSubwords
+)
 
 
 def names(frame: Frame) -> tuple[str, ...]:
