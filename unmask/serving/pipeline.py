@@ -17,6 +17,7 @@ from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, locate, longest_text
 from unmask.config import from_dict, to_dict
+from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.finetuning import tables
@@ -171,6 +172,40 @@ class Pipeline:
             assert isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
+
+    @overload
+    def likelihood(self, context: str, continuation: str, *, hide: Hide = "word") -> Likelihood: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def likelihood(
+        self, context: Sequence[str], continuation: Sequence[str], *, hide: Hide = "word"
+    ) -> list[Likelihood]: ...
+    def likelihood(
+        self,
+        context: str | Sequence[str],
+        continuation: str | Sequence[str],
+        *,
+        hide: Hide = "word",
+    ) -> Likelihood | list[Likelihood]:
+        """Say how likely a continuation is after a context, or several, each after its own.
+
+        `likelihood("", text)` is that of a whole text. See `unmask.evaluation.continuations`.
+
+        Args:
+            context: may be empty.
+            continuation: with the space before it, if there is one.
+            hide: from a masked model while it is asked for a token: also what follows it in its
+                word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
+
+        Raises:
+            ValueError: a continuation has no token, contexts are not as many, or the model names no
+                tokens.
+        """
+        contexts = [context] if isinstance(context, str) else context
+        after = [continuation] if isinstance(continuation, str) else continuation
+        if len(contexts) != len(after):
+            raise ValueError(f"{len(contexts)} contexts, but {len(after)} continuations")
+        found = likelihoods(self.model, self.tokenizer, contexts, after, hide=hide)
+        return found[0] if isinstance(continuation, str) else found
 
     def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[Answer]:
         """Label texts, pairs of texts, or sentences given as lists of words.
