@@ -41,7 +41,7 @@ class Likelihood:
     greedy: bool
     """Whether the likeliest token was the continuation's, each time."""
     cut: int = 0
-    """Tokens of the context that did not fit the model's positions, its first ones."""
+    """Tokens of the context that did not fit, its first ones."""
 
     @property
     def per_token(self) -> float:
@@ -71,6 +71,7 @@ def likelihoods(
     continuations: Sequence[str],
     *,
     hide: Hide = "word",
+    length: int | None = None,
     stride: int | None = None,
     batch_tokens: int = 8192,
 ) -> list[Likelihood]:
@@ -84,7 +85,7 @@ def likelihoods(
     its form of Kauf and Ivanova 2023, arXiv:2305.10588, section 3, in which later tokens of the
     same word are hidden too ("word").
 
-    What does not fit the model's positions is cut from the context's beginning. A continuation that
+    What does not fit is cut from the context's beginning. A continuation that
     does not fit itself is asked for in windows, each token once, with all tokens before it that fit
     beside those asked with it. What is said of one does not depend on others, but for rounding.
 
@@ -94,11 +95,14 @@ def likelihoods(
         contexts: as many as continuations.
         continuations: with the space before them, if there is one.
         hide: from a masked model.
+        length: tokens that are read together at most, special ones included. None: as many as the
+            model has positions.
         stride: tokens that are asked of a window after the first. None: as many as fit.
         batch_tokens: read at once.
 
     Raises:
-        ValueError: a continuation has no token, the model names none, or the stride is no window's.
+        ValueError: a continuation has no token, the model names none, or length or stride do not
+            fit it.
         FloatingPointError: a score is not a number.
     """
     if hide not in get_args(Hide):
@@ -112,7 +116,12 @@ def likelihoods(
             if not pair.continuation:
                 raise ValueError(f"continuation {at + i + 1} has no token: {texts[i]!r}")
         said = token_likelihoods(
-            model, tokenizer.special, pairs, stride=stride, batch_tokens=batch_tokens
+            model,
+            tokenizer.special,
+            pairs,
+            length=length,
+            stride=stride,
+            batch_tokens=batch_tokens,
         )
         found += [
             replace(one, bytes=len(text.lstrip().encode()))
@@ -205,6 +214,7 @@ def token_likelihoods(
     special: Special,
     pairs: Sequence[Pair],
     *,
+    length: int | None = None,
     stride: int | None = None,
     batch_tokens: int = 8192,
 ) -> list[Likelihood]:
@@ -213,7 +223,7 @@ def token_likelihoods(
     As `likelihoods`, which says what is raised.
     """
     _ = model.language  # or it is said that there is none
-    ask = _Asker(model, special, stride)
+    ask = _Asker(model, special, length, stride)
     readings = _Readings(len(pairs))
     for i, pair in enumerate(pairs):
         ask(readings, i, pair)
@@ -230,12 +240,13 @@ def token_likelihoods(
 class _Asker:
     """Lays out what a kind of model reads for a pair."""
 
-    def __init__(self, model: Model, special: Special, stride: int | None) -> None:
+    def __init__(
+        self, model: Model, special: Special, length: int | None, stride: int | None
+    ) -> None:
         self.special, self.stride = special, stride
-        self.most = room(model, decoder(model))
-        self.source = None
+        self.most = at_most(room(model, decoder(model)), length)
+        self.source = at_most(room(model, reader(model)), length)
         if isinstance(model.backbone, EncoderDecoder):
-            self.source = room(model, reader(model))
             self.ask = self._answered
         elif model.stack.causal:
             self.ask = self._continued
@@ -256,7 +267,7 @@ class _Asker:
         """
         width = 2**31 if self.most is None else self.most - taken
         if width < 2:
-            raise ValueError(f"the model's {self.most} positions leave no room for text")
+            raise ValueError(f"{self.most} tokens read together leave no room for text")
         if self.stride is not None and not 1 <= self.stride <= width:
             raise ValueError(f"stride must be from 1 to {width}, got {self.stride}")
         return width
@@ -306,6 +317,15 @@ class _Asker:
                 inside = (*row[low:t], *[special.mask] * (end - t), *row[end:b])
                 inputs = (*special.before, *inside, *special.after)
                 readings.add(inputs, len(special.before) + t - low, row[t], i)
+
+
+def at_most(positions: int | None, length: int | None) -> int | None:
+    """Return how many tokens are read together: what is asked for, as far as there are positions.
+
+    None: there is no end of them.
+    """
+    known = [n for n in (positions, length) if n is not None]
+    return min(known, default=None)
 
 
 def windows(begin: int, end: int, width: int, stride: int) -> Iterator[tuple[int, int, int]]:

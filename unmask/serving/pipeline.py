@@ -26,8 +26,9 @@ from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
-from unmask.generation.decode import Decoding, generate
+from unmask.generation.decode import Decoding
 from unmask.generation.fill import Filled, fill
+from unmask.generation.prompted import write
 from unmask.generation.reading import Group, at_rest, groups
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
@@ -36,7 +37,6 @@ from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
-from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.serving.folders import read_facts, save_model
@@ -115,21 +115,8 @@ class Pipeline:
         name.
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        special = self.tokenizer.special
-        after = special.after if isinstance(self.model.backbone, EncoderDecoder) else ()
-        read = self.tokenizer.ids_batch(prompts, special=True)
-        ids = [[*special.before, *one.tolist(), *after] for one in read]
-        new = generate(self.model, ids, special, how)
-        texts = [self._continued(old, said) for old, said in zip(ids, new, strict=True)]
+        texts = [one.text for one in write(self.model, self.tokenizer, prompts, how)]
         return texts[0] if isinstance(prompt, str) else texts
-
-    def _continued(self, old: list[int], new: list[int]) -> str:
-        """Decode what is new with what stands before it, where spaces depend on that."""
-        if isinstance(self.model.backbone, EncoderDecoder):
-            return self.tokenizer.decode(new)
-        before = self.tokenizer.decode(old)
-        whole = self.tokenizer.decode([*old, *new])
-        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(new)
 
     def embed(
         self, texts: str | Sequence[str], *, pooling: Pooling = "mean", layer: int = -1
@@ -289,21 +276,28 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
-        longest = room(self.model, reader(self.model))
-        if length is None:
-            length = self.card.length if longest is None else min(self.card.length, longest)
-        elif longest is not None and length > longest:
-            raise ValueError(
-                f"length must be at most the model's {longest} positions, got {length}"
-            )
         return evaluate(
             self.model,
             self.tokenizer,
             self.card.objective,
             documents(data, document=document, text=text, encoding_errors=encoding_errors),
-            length=length,
+            length=self.reads(length),
             seed=seed,
         )
+
+    def reads(self, length: int | None = None) -> int:
+        """Return how many tokens are read together: what is asked for, or as in pretraining.
+
+        Raises:
+            ValueError: the model has not so many positions.
+        """
+        longest = room(self.model, reader(self.model))
+        if length is None:
+            return self.card.length if longest is None else min(self.card.length, longest)
+        if length < 1 or (longest is not None and length > longest):
+            most = "1" if longest is None else f"the model's {longest} positions"
+            raise ValueError(f"length must be at most {most}, got {length}")
+        return length
 
     def save(
         self, folder: str | Path, *, format: Literal["huggingface", "unmask"] = "huggingface"
