@@ -969,7 +969,9 @@ def _evaluate_tasks(
     except ValueError:
         raise ValueError(f"--shots must be numbers with commas between, got {shots!r}") from None
     data = sources[0] if sources else None
-    found = unmask.evaluate_tasks(pipeline, tasks, data=data, shots=counts, **how)
+    found = unmask.evaluate_tasks(
+        pipeline, tasks, data=data, shots=counts, terminal=sys.stderr, **how
+    )
     if as_json:
         _print({"scores": [plain(one) for one in found]})
     else:

@@ -99,7 +99,7 @@ def _stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
 
 
 def _nats(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
-    """Ask for all tokens, some windows at a time."""
+    """Ask for all tokens, some windows at a time; return how unlikely they are together."""
     special = model.tokenizer.special
     most = at_most(room(model.model, decoder(model.model)), model.length)
     if most is None:
@@ -116,7 +116,7 @@ def _nats(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
         one = token_likelihoods(
             model.model, special, [pair], length=model.length, stride=how.stride
         )[0]
-        total, at = total + one.total, min(stop, len(ids))
+        total, at = total - one.total, min(stop, len(ids))
         if how.tell is not None:
             how.tell(at, len(ids))
     return total

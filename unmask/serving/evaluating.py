@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from unmask.evaluation.answers import Prompted
 from unmask.evaluation.continuations import Hide
@@ -12,6 +12,7 @@ from unmask.evaluation.prompts import Asking, Figure, TaskScore, find
 from unmask.evaluation.word_perplexity import TextTask, reads_forward
 from unmask.evaluation.zero_shot import ALL, ZERO_SHOT, AnyTask, task
 from unmask.serving.pipeline import Pipeline, load
+from unmask.training.log import Stream
 
 _HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
@@ -27,7 +28,7 @@ def evaluate_tasks(
     length: int | None = None,
     stride: int | None = None,
     hide: Hide = "word",
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> list[TaskScore]:
     """Score what a model does from prompts: zero-shot suites or task files, with shots or without.
 
@@ -77,7 +78,7 @@ def _chosen(
     data: str | Path | None,
     shots: Sequence[int],
     pipeline: Pipeline,
-    terminal: TextIO | None,
+    terminal: Stream | None,
 ) -> list[tuple[AnyTask, Path, int]]:
     """Return tasks with the folders of their files, and how many examples are shown."""
     if name != ALL:
@@ -87,20 +88,23 @@ def _chosen(
         return [(one, folder, n) for n in shots]
     folder = _folder(data, name)
     there: list[tuple[AnyTask, Path, int]] = []
+    left_out: list[str] = []
     for one in ZERO_SHOT.values():
         try:
             find(folder, one.test, one.name)
         except FileNotFoundError as error:
-            _say(terminal, f"{one.name} is left out: {error}")
+            left_out.append(f"{one.name} is left out: {error}")
             continue
         if not isinstance(one, TextTask):
             there += [(one, folder, n) for n in shots]
         elif reads_forward(pipeline.model):
             there.append((one, folder, 0))
         else:
-            _say(terminal, f"{one.name} is left out: it is of models that only read forward")
+            left_out.append(f"{one.name} is left out: it is of models that only read forward")
     if not there:
         raise FileNotFoundError(f"{folder}: holds the files of no task")
+    for line in left_out:
+        _say(terminal, line)
     return there
 
 
@@ -112,7 +116,7 @@ def _folder(data: str | Path | None, name: str) -> Path:
     return Path(data)
 
 
-def _telling(name: str, terminal: TextIO | None) -> Callable[[int, int], None] | None:
+def _telling(name: str, terminal: Stream | None) -> Callable[[int, int], None] | None:
     """Return what shows how far a task is, on one line of a terminal."""
     if terminal is None or not terminal.isatty():
         return None
@@ -133,7 +137,7 @@ def _notes(one: TaskScore, prompted: Prompted) -> Iterable[str]:
         )
 
 
-def _say(terminal: TextIO | None, text: str) -> None:
+def _say(terminal: Stream | None, text: str) -> None:
     if terminal is not None:
         print(text, file=terminal, flush=True)
 
