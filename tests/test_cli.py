@@ -150,6 +150,7 @@ def test_every_command_takes_json(name: str, command: Any) -> None:
 
 
 def test_the_choices_are_those_of_the_library() -> None:
+    from unmask.evaluation.continuations import Hide
     from unmask.evaluation.embed import Pooling
     from unmask.finetuning.tasks import Kind
     from unmask.serving.folders import FORMATS
@@ -163,6 +164,7 @@ def test_the_choices_are_those_of_the_library() -> None:
         return get_args(next((a for a in get_args(literal) if get_args(a)), literal))
 
     assert choices("embed", "pooling") == get_args(Pooling)
+    assert choices("evaluate", "hide") == get_args(Hide)
     assert choices("finetune", "task") == get_args(Kind)
     assert choices("finetune", "precision") == get_args(Precision)
     assert choices("convert", "to") == FORMATS

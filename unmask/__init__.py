@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from unmask.generation.settings import Beam, Decoding, Greedy, Sample
     from unmask.published.catalogue import MODELS
     from unmask.serving.describe import describe
+    from unmask.serving.evaluating import evaluate_tasks
     from unmask.serving.hide import hidden
     from unmask.serving.pipeline import Pipeline, load
     from unmask.serving.prepare import prepare
@@ -51,6 +52,7 @@ __all__ = [
     "Several",
     "TopLayers",
     "describe",
+    "evaluate_tasks",
     "finetune",
     "finetune_suite",
     "hidden",
@@ -83,6 +85,7 @@ _HOME = {
     "Several": "unmask.serving.several",
     "TopLayers": "unmask.finetuning.methods",
     "describe": "unmask.serving.describe",
+    "evaluate_tasks": "unmask.serving.evaluating",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",

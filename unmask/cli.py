@@ -873,19 +873,52 @@ def evaluate(
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
-    seed: Annotated[int, _option("--seed", metavar="N", help="Of the hidden places.")] = 0,
+    seed: Annotated[
+        int, _option("--seed", metavar="N", help="Of the hidden places, or the examples.")
+    ] = 0,
+    task: Annotated[
+        list[str] | None,
+        _option(
+            "--task",
+            metavar="NAME",
+            help="What is done from a prompt alone, with --data its folder: lambada, blimp, "
+            "zero-shot for all that are there, or a file (.toml); may be given again.",
+        ),
+    ] = None,
+    shots: Annotated[
+        str, _option("--shots", metavar="N,N", help="Of --task: examples before each question.")
+    ] = "0",
+    rows: Annotated[
+        int | None,
+        _option("--rows", metavar="N", help="Of --task: ask so many, evenly spaced in the file."),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        _option("--stride", metavar="N", help="Of perplexity: tokens that a window asks."),
+    ] = None,
+    hide: Annotated[
+        Literal["word", "token"],
+        _option("--hide", help="From a masked model that is asked for a token: its word's rest."),
+    ] = "word",
     document: Document = "blank",
     text: Column = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score a model on held-out text, or on labelled rows.
+    """Score a model on held-out text, on labelled rows, or on tasks done from a prompt.
 
     One that was pretrained is asked what it was asked then; one that was fine-tuned labels the rows
-    of a file, whose columns are those of its training file.
+    of a file, whose columns are those of its training file. With --task either goes on from
+    prompts, or says which answer is likelier.
     """
     sources = [*(data or ()), *(more or ())]
+    if task:
+        how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
+        _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
+        return
+    if given := _prompt_options(shots=shots != "0", rows=rows, stride=stride):
+        raise ValueError(f"--{given} is of --task, which is not given")
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
@@ -911,6 +944,39 @@ def evaluate(
         _print(vars(result))
         return
     print("\n".join(_scored(result)))
+
+
+def _prompt_options(**given: object) -> str | None:
+    """Name the first option that was given."""
+    return next((name for name, value in given.items() if value), None)
+
+
+def _evaluate_tasks(
+    pipeline: "Pipeline",
+    tasks: Sequence[str],
+    sources: Sequence[str],
+    shots: str,
+    how: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Score what is done from a prompt, and show one table."""
+    import unmask
+    from unmask.serving.evaluating import plain, table
+
+    if len(sources) > 1:
+        raise ValueError(f"--data must name one folder with --task, got {len(sources)}")
+    try:
+        counts = [int(n) for n in shots.split(",")]
+    except ValueError:
+        raise ValueError(f"--shots must be numbers with commas between, got {shots!r}") from None
+    data = sources[0] if sources else None
+    found = unmask.evaluate_tasks(
+        pipeline, tasks, data=data, shots=counts, terminal=sys.stderr, **how
+    )
+    if as_json:
+        _print({"scores": [plain(one) for one in found]})
+    else:
+        print("\n".join(table(found)))
 
 
 def _scored(result: "Evaluation") -> Iterator[str]:

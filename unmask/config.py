@@ -5,8 +5,10 @@ Unknown keys are errors; `kind` names the member of a union.
 
 import dataclasses
 import difflib
+import tomllib
 import types
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -37,6 +39,23 @@ def from_dict(kind: type[T], data: Any, where: str = "") -> T:
             (`position.kind`) and what is allowed there.
     """
     return _read(kind, data, where)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not UTF-8 or not TOML.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML ({error})") from None
 
 
 def check(kind: Any, data: Any, where: str) -> None:

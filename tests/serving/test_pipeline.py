@@ -463,3 +463,15 @@ def test_a_model_moves_to_a_device_and_a_type_that_exist(folders: dict, tmp_path
         to(pipeline, "cpu", dtype="int8")
     with pytest.raises(ValueError, match="device 'abacus' cannot be used here"):
         pipeline.to("abacus")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> None:
+    pipeline = load(folders[family][1])
+    after = [" saw the gate.", " loved the sea."]
+    several = pipeline.likelihood(["The old king", "A young fox"], after)
+    assert isinstance(several, list)
+    one = pipeline.likelihood("The old king", after[0])
+    assert one.total == pytest.approx(several[0].total, rel=1e-5)
+    with pytest.raises(ValueError, match="1 contexts, but 2 continuations"):
+        pipeline.likelihood(["a"], after)

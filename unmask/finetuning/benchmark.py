@@ -4,13 +4,12 @@ A `Suite` is a table of them. The files are looked for in a folder, under the na
 them out by, or fetched from the Hub; no row is read here.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import from_dict
+from unmask.config import from_dict, read_toml
 from unmask.finetuning.tables import header
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.hub import parts
@@ -130,14 +129,7 @@ def read_suite(path: Path) -> Suite:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is not what it should be.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        plain = tomllib.loads(path.read_bytes().decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not TOML ({error})") from None
+    plain = read_toml(path)
     try:
         return from_dict(Suite, {"name": path.stem} | plain)
     except ValueError as error:
@@ -215,7 +207,7 @@ def _one_in(one: Benchmark, roots: Sequence[Path]) -> tuple[Entry | None, list[s
     local = [files for files in one.files if not _is_hub(files)]
     why = f"there is no {' or '.join(dict.fromkeys(files.train for files in local))}"
     for files, root in ((files, root) for files in local for root in roots):
-        train = _there(root, files.train)
+        train = there(root, files.train)
         if train is None:
             continue
         if amiss := _amiss(train, files):
@@ -234,7 +226,7 @@ def _others(name: str, root: Path, files: Files) -> tuple[dict[str, str | None],
     found: dict[str, str | None] = {}
     told: list[str] = []
     for which, wanted in (("dev", files.dev), ("test", files.test)):
-        path = None if wanted is None else _there(root, wanted)
+        path = None if wanted is None else there(root, wanted)
         amiss = None if path is None else _amiss(path, files)
         found[which] = None if path is None or amiss else str(path)
         if wanted is not None and found[which] is None:
@@ -242,7 +234,8 @@ def _others(name: str, root: Path, files: Files) -> tuple[dict[str, str | None],
     return found, told
 
 
-def _there(root: Path, name: str) -> Path | None:
+def there(root: Path, name: str) -> Path | None:
+    """Find a file in a folder, as it is named or compressed."""
     return next((path for path in _spelled(root / name) if path.is_file()), None)
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -18,6 +17,7 @@ from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
 from unmask.config import from_dict, to_dict
+from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.finetuning import tables
@@ -29,6 +29,7 @@ from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate, spoken, texts
 from unmask.generation.fill import Filled, fill
+from unmask.generation.prompted import Asked, ask, known
 from unmask.generation.reading import Group, at_rest, groups, reader
 from unmask.generation.settings import Beam, Decoding, decoding
 from unmask.generation.speculate import Draft
@@ -36,11 +37,11 @@ from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import reads_all_layers
+from unmask.model.transformer import EncoderDecoder
 from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
-from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.serving.folders import read_facts, save_model
@@ -63,16 +64,6 @@ class Answered:
     text: str
     score: float
     """Log-probability; of beams, divided as `Beam` says."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Prompts as they are read."""
-
-    read: list[list[int]]
-    begun: list[list[int]]
-    """What answers begin with, where it is not read with the prompt."""
-    wordings: list[Wording]
 
 
 class Pipeline:
@@ -285,35 +276,12 @@ class Pipeline:
             )
         return Draft(model=smaller.model, guesses=guesses)
 
-    def _ask(self, prompts: Sequence[str], begin: str, stop: tuple[str, ...]) -> "_Asked":
-        """Turn prompts into what is read, and say how what follows becomes text."""
-        known, special = self.tokenizer, self.tokenizer.special
-        if isinstance(self.model.backbone, EncoderDecoder):
-            read = known.ids_batch(prompts, special=True)
-            begun = self._known(begin)
-            decode = partial(_after, known, [], begun)
-            return _Asked(
-                [[*special.before, *ids.tolist(), *special.after] for ids in read],
-                [begun for _ in prompts],
-                [Wording(decode, stop) for _ in prompts],
-            )
-        self._known(begin)
-        read = known.ids_batch([prompt + begin for prompt in prompts], special=True)
-        ids = [[*special.before, *one.tolist()] for one in read]
-        return _Asked(
-            ids, [[] for _ in ids], [Wording(partial(_after, known, one, []), stop) for one in ids]
-        )
-
-    def _known(self, text: str) -> list[int]:
-        """Return the tokens of a text that is to be said."""
-        ids = self.tokenizer.encode(text, special=True).ids.tolist()
-        if self.tokenizer.special.unknown in ids:
-            raise ValueError(f"{text!r} has what the tokenizer does not know")
-        return ids
+    def _ask(self, prompts: Sequence[str], begin: str, stop: tuple[str, ...]) -> Asked:
+        return ask(self.model, self.tokenizer, prompts, begin=begin, stop=stop)
 
     def _following(self, prompt: str, read: list[int], text: str) -> list[int]:
         """Return the tokens of a text after a prompt."""
-        alone = self._known(text)
+        alone = known(self.tokenizer, text)
         if isinstance(self.model.backbone, EncoderDecoder):
             return alone
         special = self.tokenizer.special
@@ -364,6 +332,40 @@ class Pipeline:
             assert isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
+
+    @overload
+    def likelihood(self, context: str, continuation: str, *, hide: Hide = "word") -> Likelihood: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def likelihood(
+        self, context: Sequence[str], continuation: Sequence[str], *, hide: Hide = "word"
+    ) -> list[Likelihood]: ...
+    def likelihood(
+        self,
+        context: str | Sequence[str],
+        continuation: str | Sequence[str],
+        *,
+        hide: Hide = "word",
+    ) -> Likelihood | list[Likelihood]:
+        """Say how likely a continuation is after a context, or several, each after its own.
+
+        `likelihood("", text)` is that of a whole text. See `unmask.evaluation.continuations`.
+
+        Args:
+            context: may be empty.
+            continuation: with the space before it, if there is one.
+            hide: from a masked model while it is asked for a token: also what follows it in its
+                word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
+
+        Raises:
+            ValueError: a continuation has no token, contexts are not as many, or the model names no
+                tokens.
+        """
+        contexts = [context] if isinstance(context, str) else context
+        after = [continuation] if isinstance(continuation, str) else continuation
+        if len(contexts) != len(after):
+            raise ValueError(f"{len(contexts)} contexts, but {len(after)} continuations")
+        found = likelihoods(self.model, self.tokenizer, contexts, after, hide=hide)
+        return found[0] if isinstance(continuation, str) else found
 
     def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[Answer]:
         """Label texts, pairs of texts, or sentences given as lists of words.
@@ -447,21 +449,28 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
-        longest = room(self.model, reader(self.model))
-        if length is None:
-            length = self.card.length if longest is None else min(self.card.length, longest)
-        elif longest is not None and length > longest:
-            raise ValueError(
-                f"length must be at most the model's {longest} positions, got {length}"
-            )
         return evaluate(
             self.model,
             self.tokenizer,
             self.card.objective,
             documents(data, document=document, text=text, encoding_errors=encoding_errors),
-            length=length,
+            length=self.reads(length),
             seed=seed,
         )
+
+    def reads(self, length: int | None = None) -> int:
+        """Return how many tokens are read together: what is asked for, or as in pretraining.
+
+        Raises:
+            ValueError: the model has not so many positions.
+        """
+        longest = room(self.model, reader(self.model))
+        if length is None:
+            return self.card.length if longest is None else min(self.card.length, longest)
+        if length < 1 or (longest is not None and length > longest):
+            most = "1" if longest is None else f"the model's {longest} positions"
+            raise ValueError(f"length must be at most {most}, got {length}")
+        return length
 
     def save(
         self, folder: str | Path, *, format: Literal["huggingface", "unmask"] = "huggingface"
@@ -498,13 +507,6 @@ def _how(how: Decoding | None, settings: Mapping[str, Any]) -> Decoding:
     if how is not None and settings:
         raise ValueError(f"give a Decoding, or settings by name, not both: got {sorted(settings)}")
     return decoding(**settings) if how is None else how
-
-
-def _after(tokenizer: Tokenizer, old: list[int], begun: list[int], new: Sequence[int]) -> str:
-    """Decode what is new with what stands before it, where spaces depend on that."""
-    before = tokenizer.decode([*old, *begun])
-    whole = tokenizer.decode([*old, *begun, *new])
-    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new)
 
 
 def _lines(task: Task, table: tables.Table) -> list[Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import from_dict, to_dict
+from unmask.config import from_dict, read_toml, to_dict
 from unmask.hiding.objectives import Objective
 from unmask.training.schedule import WSD, Linear, Schedule
 
@@ -228,7 +228,7 @@ def read(
             key and what is allowed.
     """
     if str(source).endswith(".toml"):
-        recipe = _difference(_load(Path(source)), base, str(source))
+        recipe = _difference(read_toml(Path(source)), base, str(source))
     else:
         recipe = base(str(source))
     return changed(recipe, changes)
@@ -318,15 +318,6 @@ def _difference(plain: Mapping[str, Any], base: Callable[[str], Recipe], where: 
         return from_dict(Recipe, merge(to_dict(base(name)), plain))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not TOML ({error})") from None
 
 
 def _value(text: str) -> Any:

@@ -1,0 +1,215 @@
+"""Likelihoods of continuations equal sums over the reference's scores, read one by one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import make, texts, tokenizer
+
+from unmask.batch import WORD
+from unmask.checkpoints.huggingface import Opened
+from unmask.evaluation.continuations import (
+    Likelihood,
+    Pair,
+    likelihoods,
+    token_likelihoods,
+    windows,
+)
+
+CONTEXTS = ["The old king", "", "Her brother saw ", *texts(3, most=6), "A stranger"]
+AFTER = [
+    " saw the gate.",
+    "The sea once again.",
+    "the gatehouse",
+    " at night",
+    " a",
+    " ring.",
+    " x",
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+    return {f: make(f, tmp_path_factory.mktemp(f)) for f in ("bert", "gpt2", "t5")}
+
+
+def cut(family: str, context: str, after: str) -> tuple[list[int], list[int]]:
+    """Write both in tokens, as one text where a token ends between them."""
+    known = tokenizer(family)
+    spaces = len(context) - len(context.rstrip())
+    if spaces:
+        context, after = context[:-spaces], context[-spaces:] + after
+    first = known.encode(context).ids.tolist()
+    whole = known.encode(context + after).ids.tolist()
+    if whole[: len(first)] == first and family != "t5":
+        return first, whole[len(first) :]
+    return first, known.encode(after).ids.tolist()
+
+
+def nats(logits: torch.Tensor, at: int, token: int) -> tuple[float, bool]:
+    scores = logits[at].double()
+    return float(scores.log_softmax(-1)[token]), int(scores.argmax()) == token
+
+
+@torch.no_grad()
+def told(family: str, reference: Any, context: str, after: str, hide: str) -> tuple[float, bool]:
+    first, then = cut(family, context, after)
+    special = tokenizer(family).special
+    if family == "gpt2":
+        row = [*(first or [special.start]), *then]
+        logits = reference(input_ids=torch.tensor([row])).logits[0]
+        each = [nats(logits, len(row) - len(then) + i - 1, t) for i, t in enumerate(then)]
+    elif family == "t5":
+        logits = reference(
+            input_ids=torch.tensor([[*first, special.end]]),
+            decoder_input_ids=torch.tensor([[special.start, *then[:-1]]]),
+        ).logits[0]
+        each = [nats(logits, i, t) for i, t in enumerate(then)]
+    else:
+        tokens = tokenizer(family).encode(context.rstrip() + after if first else after)
+        begins = (tokens.marks & WORD > 0).tolist()[-len(then) :]
+        each = []
+        for i, token in enumerate(then):
+            end = i + 1
+            while hide == "word" and end < len(then) and not begins[end]:
+                end += 1
+            hidden = [*then[:i], *[special.mask] * (end - i), *then[end:]]
+            row = [*special.before, *first, *hidden, *special.after]
+            logits = reference(input_ids=torch.tensor([row])).prediction_logits[0]
+            each.append(nats(logits, len(special.before) + len(first) + i, token))
+    return sum(n for n, _ in each), all(right for _, right in each)
+
+
+@pytest.mark.parametrize(
+    ("family", "hide"), [("gpt2", "word"), ("t5", "word"), ("bert", "word"), ("bert", "token")]
+)
+def test_likelihoods_equal_the_reference(family: str, hide: Any, models: dict) -> None:
+    reference, opened = models[family]
+    known = tokenizer(family)
+    found = likelihoods(opened.model, known, CONTEXTS, AFTER, hide=hide)
+    for context, after, one in zip(CONTEXTS, AFTER, found, strict=True):
+        total, greedy = told(family, reference, context, after, hide)
+        assert one.total == pytest.approx(total, rel=1e-5, abs=1e-5)
+        assert one.greedy is greedy
+        assert one.tokens == len(cut(family, context, after)[1])
+        assert one.bytes == len(after.lstrip())
+        assert one.cut == 0
+        assert one.per_token == one.total / one.tokens
+        assert one.per_byte == one.total / one.bytes
+
+
+def test_hiding_the_rest_of_a_word_differs_where_a_word_has_several_tokens(models: dict) -> None:
+    known, model = tokenizer("bert"), models["bert"][1].model
+    sentence = "the gatehouse"
+    assert len(known.encode(sentence)) > 2
+    by_word = likelihoods(model, known, [""], [sentence], hide="word")[0]
+    by_token = likelihoods(model, known, [""], [sentence], hide="token")[0]
+    assert by_word.total != pytest.approx(by_token.total, abs=1e-3)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_batches_do_not_matter(family: str, models: dict) -> None:
+    known, model = tokenizer(family), models[family][1].model
+    together = likelihoods(model, known, CONTEXTS, AFTER)
+    for context, after, one in zip(CONTEXTS, AFTER, together, strict=True):
+        alone = likelihoods(model, known, [context], [after], batch_tokens=1)[0]
+        assert alone.total == pytest.approx(one.total, rel=1e-5)
+        assert (alone.tokens, alone.greedy) == (one.tokens, one.greedy)
+
+
+def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
+    from unmask.generation.decode import Decoding, generate
+
+    known, model = tokenizer("gpt2"), models["gpt2"][1].model
+    context = tuple(known.encode("The old king").ids.tolist())
+    said = tuple(generate(model, [context], known.special, Decoding(new_tokens=3))[0])
+    other = (said[0], said[1], (said[2] + 1) % known.size)
+    pairs = [Pair(context=context, continuation=c) for c in (said, other)]
+    assert [one.greedy for one in token_likelihoods(model, known.special, pairs)] == [True, False]
+
+
+@torch.no_grad()
+def test_a_long_context_is_cut_from_the_left_and_counted(models: dict) -> None:
+    known = tokenizer("gpt2")
+    reference, opened = models["gpt2"]  # 40 positions
+    context = "the old king saw the gate " * 12
+    first, then = cut("gpt2", context.rstrip(), " at night")
+    one = likelihoods(opened.model, known, [context.rstrip()], [" at night"])[0]
+    row = [*first, *then][-41:]
+    logits = reference(input_ids=torch.tensor([row[:-1]])).logits[0]
+    expected = sum(nats(logits, 40 - len(then) + i, t)[0] for i, t in enumerate(then))
+    assert one.total == pytest.approx(expected, rel=1e-5)
+    assert one.cut == len(first) + len(then) - 41 > 0
+    bert = likelihoods(models["bert"][1].model, tokenizer("bert"), [context], ["the sea"])[0]
+    known = tokenizer("bert")
+    assert bert.cut == len(known.encode(context)) + len(known.encode("the sea")) + 2 - 40
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stride", [None, 40, 7, 1])
+def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, models: dict) -> None:
+    known = tokenizer("gpt2")
+    reference, opened = models["gpt2"]
+    ids = known.encode(" ".join(texts(20, most=9))).ids.tolist()
+    row, width, total, at = [known.special.start, *ids], 41, 0.0, 1
+    assert len(row) > 3 * width
+    while at < len(row):
+        stop = min(len(row), width if at == 1 else at + (stride or 40))
+        low = max(0, stop - width)
+        logits = reference(input_ids=torch.tensor([row[low : stop - 1]])).logits[0]
+        total += sum(nats(logits, t - low - 1, row[t])[0] for t in range(at, stop))
+        at = stop
+    pair = Pair(context=(), continuation=tuple(ids))
+    one = token_likelihoods(opened.model, known.special, [pair], stride=stride)[0]
+    assert one.total == pytest.approx(total, rel=1e-5)
+    assert (one.tokens, one.cut) == (len(ids), 0)
+
+
+@pytest.mark.parametrize("family", ["bert", "t5"])
+def test_a_long_text_is_asked_of_others_too(family: str, models: dict) -> None:
+    text = " ".join(texts(12, most=9))
+    one = likelihoods(models[family][1].model, tokenizer(family), [""], [text])[0]
+    assert one.tokens == len(tokenizer(family).encode(text)) > 40
+    assert np.isfinite(one.total)
+
+
+@pytest.mark.parametrize("begin", [0, 1, 5, 30])
+@pytest.mark.parametrize(("width", "stride"), [(8, 8), (8, 3), (8, 1), (100, 2)])
+def test_windows_ask_each_place_once_and_are_as_wide_as_can_be(
+    begin: int, width: int, stride: int
+) -> None:
+    found = list(windows(begin, 40, width, stride))
+    assert [t for _, a, b in found for t in range(a, b)] == list(range(begin, 40))
+    for low, a, b in found:
+        assert b - low == min(width, b)
+        assert low <= a
+        assert b - a <= stride or low == 0
+
+
+def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
+    known, model = tokenizer("gpt2"), models["gpt2"][1].model
+    with pytest.raises(ValueError, match="continuation 2 has no token: ''"):
+        likelihoods(model, known, ["a", "b"], [" c", ""])
+    with pytest.raises(ValueError, match="stride must be from 1 to 40, got 41"):
+        likelihoods(model, known, ["a"], [" c"], stride=41)
+    unchecked = getattr(likelihoods, "__wrapped__", likelihoods)
+    with pytest.raises(ValueError, match="hide must be one of"):
+        unchecked(model, known, ["a"], [" c"], hide="all")
+    _, headless = make("bert", tmp_path, "BertModel")
+    with pytest.raises(ValueError, match="no language-model head"):
+        likelihoods(headless.model, tokenizer("bert"), ["a"], [" c"])
+
+
+def test_damaged_weights_are_an_error(tmp_path: Path) -> None:
+    _, opened = make("gpt2", tmp_path)
+    with torch.no_grad():
+        opened.model.backbone.table.weight[5] = float("nan")
+    with pytest.raises(FloatingPointError, match="not numbers"):
+        likelihoods(opened.model, tokenizer("gpt2"), ["a"], [" c"])
+
+
+def test_means_are_of_tokens_and_bytes() -> None:
+    one = Likelihood(total=-6.0, tokens=3, bytes=12, greedy=False)
+    assert (one.per_token, one.per_byte) == (-2.0, -0.5)

@@ -1,0 +1,130 @@
+"""Prompts in words -> what a model reads, and what it says after them, in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from unmask.adapters.prefix import decoder, room
+from unmask.generation.decode import generate
+from unmask.generation.reading import reader
+from unmask.generation.settings import Decoding
+from unmask.generation.wording import Wording
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+from unmask.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Prompts as they are read."""
+
+    read: list[list[int]]
+    begun: list[list[int]]
+    """What answers begin with, where it is not read with the prompt."""
+    wordings: list[Wording]
+    """How what is said after each becomes text."""
+    cut: list[int]
+    """Tokens of each prompt that did not fit, its first ones."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a model wrote."""
+
+    text: str
+    """The new text alone, `begin` apart."""
+    cut: int = 0
+    """Tokens of the prompt that did not fit, its first ones."""
+
+
+def ask(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    *,
+    begin: str = "",
+    stop: tuple[str, ...] = (),
+    most: int | None = None,
+) -> Asked:
+    """Turn prompts into what is read: a decoder goes on from it, an encoder-decoder answers it.
+
+    Special tokens typed in a prompt (<extra_id_0>) are what they name.
+
+    Args:
+        model: one that generates.
+        tokenizer: the model's own.
+        prompts: may be empty.
+        begin: what each answer begins with.
+        stop: where the text of an answer ends.
+        most: of a prompt that has more tokens, special ones included, the beginning is left out;
+            None: of none.
+
+    Raises:
+        ValueError: `begin` has characters that the tokenizer does not know.
+    """
+    special, begun = tokenizer.special, known(tokenizer, begin)
+    answers = isinstance(model.backbone, EncoderDecoder)
+    after = special.after if answers else ()
+    texts = prompts if answers else [prompt + begin for prompt in prompts]
+    full = [ids.tolist() for ids in tokenizer.ids_batch(texts, special=True)]
+    fixed = len(special.before) + len(after)
+    gone = [0 if most is None else max(0, fixed + len(ids) - most) for ids in full]
+    read = [[*special.before, *ids[n:], *after] for ids, n in zip(full, gone, strict=True)]
+    first = begun if answers else []
+    decode = [partial(_after, tokenizer, [] if answers else ids, first) for ids in read]
+    return Asked(read, [first for _ in read], [Wording(one, stop) for one in decode], gone)
+
+
+def known(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the tokens of a text that is to be said.
+
+    Raises:
+        ValueError: one of its characters has none.
+    """
+    ids = tokenizer.encode(text, special=True).ids.tolist()
+    if tokenizer.special.unknown in ids:
+        raise ValueError(f"{text!r} has what the tokenizer does not know")
+    return ids
+
+
+def write(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    how: Decoding = Decoding(),
+    *,
+    length: int | None = None,
+) -> list[Written]:
+    """Continue each prompt, or answer it; the beginning of one that does not fit is left out.
+
+    Args:
+        model: one that generates.
+        tokenizer: the model's own.
+        prompts: may be empty.
+        how: the text is said.
+        length: tokens of a prompt and what follows it, at most; None: the model's positions.
+
+    Raises:
+        ValueError: the model does not generate, or there is no room for a prompt.
+    """
+    special, answers = tokenizer.special, isinstance(model.backbone, EncoderDecoder)
+    positions = room(model, reader(model) if answers else decoder(model))
+    most = min((n for n in (positions, length) if n is not None), default=None)
+    if most is not None and not answers:
+        most -= how.new_tokens
+    frame = len(special.before) + (len(special.after) if answers else 0)
+    if most is not None and most <= frame:
+        raise ValueError(f"{how.new_tokens} new tokens leave no room for prompts")
+    asked = ask(model, tokenizer, prompts, stop=how.stop, most=most)
+    new = generate(model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
+    return [
+        Written(wording.text(ids), cut)
+        for wording, ids, cut in zip(asked.wordings, new, asked.cut, strict=True)
+    ]
+
+
+def _after(tokenizer: Tokenizer, old: list[int], begun: list[int], new: Sequence[int]) -> str:
+    """Decode what is new with what stands before it, where spaces depend on that."""
+    before = tokenizer.decode([*old, *begun])
+    whole = tokenizer.decode([*old, *begun, *new])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new)

@@ -1,0 +1,147 @@
+"""The model class of lm-evaluation-harness 0.4 (`lm_eval`), so that its tasks score our models.
+
+That library finds model classes in its own table alone, so its program is started from here:
+
+    python -m unmask.serving.harness run --model unmask --model_args path=RUN --tasks lambada_openai
+
+takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=Harness(RUN), tasks=...)`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+
+try:
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+except ModuleNotFoundError as error:
+    raise ImportError("lm_eval is not installed: pip install 'unmask[lm-eval]'") from error
+
+from unmask.evaluation.answers import until
+from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
+from unmask.generation.prompted import write
+from unmask.generation.settings import Decoding, decoding
+from unmask.serving.pipeline import load
+
+_KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
+
+
+@register_model("unmask")
+class Harness(LM):
+    """A model as lm-evaluation-harness asks it."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        device: str = "auto",
+        max_length: int | None = None,
+        hide: Hide = "word",
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_batch_size: int | None = None,
+    ) -> None:
+        """Open a model.
+
+        Args:
+            path: as for `unmask.load`.
+            device: where it runs; the CPU where there is no CUDA, which the harness's program names
+                if its user names nothing.
+            max_length: tokens that are read together. None: as many as the model has positions.
+            hide: from a masked model while it is asked for a token.
+            seed: of what is drawn where a task samples.
+            batch_size: is not read: texts are grouped by their tokens.
+            max_batch_size: is not read either.
+        """
+        super().__init__()
+        there = not device.startswith("cuda") or torch.cuda.is_available()
+        self._pipeline = load(path).to(device if there else "auto")
+        self._length, self._seed = max_length, seed
+        self._hide: Hide = hide
+
+    def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
+        """Say how likely each continuation is after its context, and whether it is the greedy one.
+
+        A token that would cross their border is read in two parts (the harness's own classes read
+        the context with its last token changed).
+        """
+        asked = [_arguments(request) for request in requests]
+        contexts, after = [context for context, _ in asked], [text for _, text in asked]
+        return [(one.total, one.greedy) for one in self._likelihoods(contexts, after)]
+
+    def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
+        """Say how likely whole texts are, a long one in windows that ask each token once."""
+        texts: list[str] = [_arguments(request)[0] for request in requests]
+        read = [i for i, text in enumerate(texts) if text.strip()]
+        said = self._likelihoods([""] * len(read), [texts[i] for i in read])
+        found = dict(zip(read, said, strict=True))
+        return [found[i].total if i in found else 0.0 for i in range(len(texts))]
+
+    def generate_until(self, requests: Sequence[Instance]) -> list[str]:
+        """Go on from prompts, up to the first of the texts that end an answer.
+
+        Raises:
+            ValueError: a setting of generation is not known.
+        """
+        found: dict[int, str] = {}
+        groups: dict[str, list[int]] = {}
+        asked = [_arguments(request) for request in requests]
+        for i, (_, settings) in enumerate(asked):
+            groups.setdefault(repr(settings), []).append(i)
+        for rows in groups.values():
+            settings = asked[rows[0]][1]
+            said = write(
+                self._pipeline.model,
+                self._pipeline.tokenizer,
+                [asked[i][0] for i in rows],
+                self._decoding(settings),
+                length=self._length,
+            )
+            ends = settings.get("until") or ()
+            ends = [ends] if isinstance(ends, str) else ends
+            found |= {i: until(one.text, ends) for i, one in zip(rows, said, strict=True)}
+        return [found[i] for i in range(len(requests))]
+
+    def _likelihoods(self, contexts: Sequence[str], after: Sequence[str]) -> list[Likelihood]:
+        return likelihoods(
+            self._pipeline.model,
+            self._pipeline.tokenizer,
+            contexts,
+            after,
+            hide=self._hide,
+            length=self._length,
+        )
+
+    def _decoding(self, settings: Mapping[str, Any]) -> Decoding:
+        if unknown := sorted(set(settings) - set(_KNOWN)):
+            raise ValueError(
+                f"generation_kwargs: {unknown[0]!r} is not known (known: {', '.join(_KNOWN)})"
+            )
+        new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's own default
+        drawn = settings.get("do_sample", settings.get("temperature", 0) > 0)
+        if not drawn:
+            return Decoding(new_tokens=new_tokens)
+        return decoding(
+            new_tokens=new_tokens,
+            temperature=float(settings.get("temperature", 1.0)),
+            top_k=settings.get("top_k"),
+            top_p=settings.get("top_p"),
+            seed=self._seed,
+        )
+
+
+def _arguments(request: Instance) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", request.args)
+
+
+def main() -> None:
+    """Run the program of lm-evaluation-harness, which then knows this model class."""
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()
