@@ -110,11 +110,11 @@ def write(
     special, answers = tokenizer.special, isinstance(model.backbone, EncoderDecoder)
     positions = room(model, reader(model) if answers else decoder(model))
     most = min((n for n in (positions, length) if n is not None), default=None)
-    if most is not None and not answers:
-        most -= how.new_tokens
-    frame = len(special.before) + (len(special.after) if answers else 0)
-    if most is not None and most <= frame:
-        raise ValueError(f"{how.new_tokens} new tokens leave no room for prompts")
+    new_tokens = 0 if answers else how.new_tokens
+    fixed = len(special.before) + len(special.after) * answers + new_tokens
+    if most is not None and most <= fixed:
+        raise ValueError(f"{how.new_tokens} new tokens leave no room for prompts in {most}")
+    most = None if most is None else most - new_tokens
     asked = ask(model, tokenizer, prompts, stop=how.stop, most=most)
     new = generate(model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
     return [

@@ -37,11 +37,11 @@ from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import reads_all_layers
-from unmask.model.transformer import EncoderDecoder
 from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
+from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.serving.folders import read_facts, save_model
