@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import V, bert, gpt2, saved, t5
+from reference import V, bert, gemma2, gemma3, gpt2, llama, neox, saved, t5
 
 from unmask.checkpoints.huggingface import open_folder
 from unmask.generation import decode
@@ -18,14 +18,23 @@ from unmask.heads.model import Model
 from unmask.tokens.vocabulary import Special
 
 SPECIAL = Special(size=V, pad=0, start=0, end=None)
-MODELS = ("gpt2", "t5", "t5 v1.1")
+MODELS = {
+    "gpt2": gpt2,
+    "llama": llama,
+    "mistral": lambda: llama(name="Mistral", sliding_window=6),
+    "gemma2": lambda: gemma2(tie_word_embeddings=False),
+    "gemma3": lambda: gemma3(tie_word_embeddings=False),
+    "neox": neox,
+    "t5": t5,
+    "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+}
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Model]]:
     made = {}
-    gated = t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-    for name, reference in (("gpt2", gpt2()), ("t5", t5()), ("t5 v1.1", gated)):
+    for name, make in MODELS.items():
+        reference = make()
         with torch.no_grad():  # biases would drown what is read: every text would be the same
             for part, weight in reference.named_parameters():
                 if weight.dim() == 1:
