@@ -31,7 +31,15 @@ BERT = Architecture(
     vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, n_segments=2,
     position=Learned(24), norm_embedding=True, initialize=Normal(0.3), dropout=0.1,
 )  # fmt: skip
-GPT = replace(BERT, n_segments=0, norm_embedding=False, norm_at=PRE, norm_final=True, causal=True)
+GPT = replace(
+    BERT,
+    n_segments=0,
+    norm_embedding=False,
+    norm_at=PRE,
+    norm_final=True,
+    causal=True,
+    n_kv_heads=1,
+)
 T5 = both(
     replace(ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
 )

@@ -36,7 +36,15 @@ BERT = Architecture(
     vocab_size=30, d_model=16, n_layers=3, n_heads=2, d_ff=32, n_segments=2,
     position=Learned(24), norm_embedding=True, initialize=Normal(0.4),
 )  # fmt: skip
-GPT = replace(BERT, n_segments=0, norm_embedding=False, norm_at=PRE, norm_final=True, causal=True)
+GPT = replace(
+    BERT,
+    n_segments=0,
+    norm_embedding=False,
+    norm_at=PRE,
+    norm_final=True,
+    causal=True,
+    n_kv_heads=1,
+)
 T5 = both(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8))
 FAMILIES = {"bert": BERT, "gpt": GPT, "t5": T5}
 HEADS: dict[str, HeadSpec] = {

@@ -5,26 +5,35 @@ from typing import Any
 
 import numpy as np
 import torch
-from reference import V, gpt2, saved, t5
+from reference import V, gemma2, gemma3, gpt2, llama, neox, saved, t5
 
 from unmask.checkpoints.huggingface import open_folder
 from unmask.heads.model import Model
 from unmask.tokens.vocabulary import Special
 
 SPECIAL = Special(size=V, pad=0, start=0, end=None)
-MODELS = ("gpt2", "t5", "t5 v1.1")
+MODELS = {
+    "gpt2": gpt2,
+    "t5": t5,
+    "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "llama": llama,
+    "mistral": lambda: llama(name="Mistral", sliding_window=6),
+    "gemma2": lambda: gemma2(tie_word_embeddings=False),
+    "gemma3": lambda: gemma3(tie_word_embeddings=False),
+    "neox": neox,
+}
 
 
 def pairs(folder: Path, spread: float = 1.0) -> dict[str, tuple[Any, Model]]:
     """Make a reference of each kind and open it; a small spread makes many tokens likely."""
     made = {}
-    gated = t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-    for name, reference in (("gpt2", gpt2()), ("t5", t5()), ("t5 v1.1", gated)):
+    for name, make in MODELS.items():
+        reference = make()
         with torch.no_grad():  # biases would drown what is read: every text would be the same
             for part, weight in reference.named_parameters():
                 if weight.dim() == 1:
                     weight.fill_(0.0 if part.endswith("bias") else 1.0)
-                if "final" in part or part == "transformer.ln_f.weight":
+                if "final" in part or part in ("transformer.ln_f.weight", "model.norm.weight"):
                     weight.mul_(spread)
         made[name] = reference, open_folder(saved(reference, folder / name)).model
     return made

@@ -17,7 +17,7 @@ from unmask.training.log import Log
 from unmask.training.recipe import AdamW, Muon, Recipe
 
 V = 70
-FAMILIES = ("bert-mini", "gpt2-mini", "t5-mini")
+FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini")
 SPECIALS = {
     "bert-mini": Special(
         size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
@@ -32,6 +32,7 @@ SPECIALS = {
         ids=frozenset(range(5)),
     ),
     "gpt2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
+    "gemma-2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
     "t5-mini": Special(
         size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
         sentinels=tuple(range(V - 1, V - 21, -1)), ids=frozenset([0, 1, 2, *range(V - 20, V)]),
@@ -53,7 +54,17 @@ class Text:
 
 
 def small(stack):
-    return replace(stack, vocab_size=V, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8)
+    return replace(
+        stack,
+        vocab_size=V,
+        d_model=16,
+        n_layers=2,
+        n_heads=2,
+        d_ff=32,
+        head_width=8,
+        n_kv_heads=stack.n_kv_heads and 1,
+        dropout=0.1,
+    )
 
 
 def run(name, micro_tokens=100, **changes):

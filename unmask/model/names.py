@@ -40,6 +40,8 @@ class Read:
 class Names:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
+    `**` stands for all modules below.
+
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
     the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head;
     `tied` that theirs is a second copy, checked on reading and not written; `beside:name` that the
@@ -129,8 +131,10 @@ class Names:
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
         """Return the weight of theirs that a module of ours is read from, if it is there."""
         for rule in self.rules:
-            if rule.ours == (ours,) and rule.operation != "tied":
-                name = f"{rule.theirs}.weight"
+            if len(rule.ours) == 1 and rule.operation != "tied":
+                if (hit := _match(rule.ours[0], f"{ours}.weight")) is None:
+                    continue
+                name = _fill(rule.theirs, hit[0]) + hit[1]
                 return state.get(name, state.get(name.removeprefix(self.prefix)))
         return None
 
@@ -160,15 +164,15 @@ class Names:
 
 
 def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
-    regex = re.escape(pattern).replace(r"\*", r"(\d+)") + r"(\.weight|\.bias|)"
+    regex = re.escape(pattern).replace(r"\*\*", r"(.+)").replace(r"\*", r"(\d+)")
+    regex += r"(\.weight|\.bias|)"
     hit = re.fullmatch(regex, name)
     return None if hit is None else (hit.groups()[:-1], hit.groups()[-1])
 
 
 def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
-    for number in numbers:
-        pattern = pattern.replace("*", number, 1)
-    return pattern
+    left = iter(numbers)
+    return re.sub(r"\*\*?", lambda _: next(left), pattern)
 
 
 def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
@@ -217,36 +221,26 @@ class Fields:
     is as the card has it."""
 
 
-def own_fields(family: str) -> Fields:
-    """Return the format of a family that the other library does not have."""
+def own_fields(model_type: str, kind: type[AnyArchitecture] = Architecture) -> Fields:
+    """Return a format that holds our architecture as it is, for what the other library lacks."""
 
-    def read(theirs: Mapping[str, Any]) -> Architecture:
-        return config.from_dict(Architecture, need(theirs, "architecture"), "architecture")
+    def read(theirs: Mapping[str, Any]) -> AnyArchitecture:
+        return config.from_dict(kind, need(theirs, "architecture"), "architecture")
 
-    def write(a: Architecture) -> dict[str, Any]:
+    def write(a: AnyArchitecture) -> dict[str, Any]:
         return {"architecture": config.to_dict(a)}
 
     return Fields(
-        model_type=family, read=read, write=write, classes={(): family}, in_transformers=False
+        model_type=model_type,
+        read=read,
+        write=write,
+        classes={(): model_type},
+        in_transformers=False,
     )
 
 
-OWN_NAMES = Names(
-    "\n".join(
-        f"{name} {name}"
-        for name in (
-            "backbone.tokens",
-            "backbone.position.table",
-            *(f"backbone.layers.*.attention.{x}" for x in "qkvo"),
-            *(f"backbone.layers.*.feed_forward.{x}" for x in ("up", "gate", "down")),
-            "backbone.layers.*.attention_norm.into",
-            "backbone.layers.*.feed_forward_norm.into",
-            "backbone.final_norm",
-            "heads.language.out",
-        )
-    )
-)
-"""Of such a family: the tensors have our names."""
+OWN_NAMES = Names("backbone.** backbone.**\nheads.** heads.**")
+"""Of such a format: the tensors have our names."""
 
 
 ACTIVATIONS = {

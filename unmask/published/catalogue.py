@@ -36,6 +36,7 @@ from unmask.published import (
     tinybert,
 )
 from unmask.published.card import Published
+from unmask.published.own import OWN, in_own_words
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
@@ -80,6 +81,8 @@ def family(theirs: Mapping[str, Any]) -> Published:
         ValueError: it names no family of the catalogue, or none at all and has the keys of none.
     """
     model_type = theirs.get("model_type")
+    if isinstance(model_type, str) and model_type.startswith(OWN):
+        return in_own_words(family({"model_type": model_type.removeprefix(OWN)}))
     for card in MODELS.values():
         told = card.fields.unnamed
         if card.fields.model_type == model_type or (

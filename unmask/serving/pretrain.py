@@ -37,6 +37,7 @@ from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
+from unmask.published.own import worded
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
 from unmask.serving.folders import (
@@ -464,7 +465,8 @@ def changed(card: Published, recipe: Recipe) -> Published:
         heads = {
             n: replace(s, dropout=rate) if isinstance(s, Labels) else s for n, s in heads.items()
         }
-    return replace(card, architecture=architecture, objective=objective, heads=heads)
+    made = replace(card, architecture=architecture, objective=objective, heads=heads)
+    return worded(made) if recipe.architecture else made
 
 
 def _offered(card: Published) -> dict[str, HeadSpec]:

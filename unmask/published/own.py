@@ -1,0 +1,47 @@
+"""Networks that the format of their family has no words for: written in ours."""
+
+from dataclasses import fields, replace
+
+import torch
+
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.names import OWN_NAMES, AnyArchitecture, own_fields
+from unmask.published.card import Published
+
+OWN = "unmask-"
+"""What such a folder's `model_type` begins with; the family's follows."""
+IN_TRAINING = frozenset(
+    {"initialize", "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout"}
+)
+"""What a trained network does not depend on: a format need not have words for it."""
+
+
+def in_own_words(card: Published) -> Published:
+    """Return the card of a network that is written in our words: transformers does not open it."""
+    own = own_fields(OWN + card.fields.model_type, type(card.architecture))
+    return replace(card, fields=own, names=OWN_NAMES)
+
+
+def worded(card: Published) -> Published:
+    """Return a card whose format can say its architecture: the family's where it can, or ours."""
+    try:
+        again = card.fields.read(card.fields.write(card.architecture))
+        same = _trained(again) == _trained(card.architecture)
+        with torch.device("meta"):
+            weights = card.build({}).kept()
+        same = same and bool(card.names.to_theirs(weights))
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+        same = False
+    return card if same else in_own_words(card)
+
+
+def _trained(a: AnyArchitecture) -> AnyArchitecture:
+    """Return an architecture without what matters in training alone."""
+    if isinstance(a, EncoderDecoderArchitecture):
+        halves = (replace(half, **_plain(half)) for half in (a.encoder, a.decoder))
+        return EncoderDecoderArchitecture(encoder=next(halves), decoder=next(halves))
+    return replace(a, **_plain(a)) if isinstance(a, Architecture) else a
+
+
+def _plain(a: Architecture) -> dict[str, object]:
+    return {f.name: f.default for f in fields(a) if f.name in IN_TRAINING}
