@@ -54,7 +54,7 @@ def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None
     assert len(lengths) > 3  # some end early
 
 
-@pytest.mark.parametrize("family", ("gpt2", "t5"))
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     end = check(reference, model, None, 10, beams=2)[0][1]

@@ -18,7 +18,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
     return pairs(tmp_path_factory.mktemp("models"), spread=0.25)
 
 
-@pytest.mark.parametrize("family", ("gpt2", "t5"))
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 6))

@@ -202,7 +202,7 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
     """Say what opens a model of which transformers lacks something; None: it opens all of it."""
     if not card.fields.in_transformers:
-        return "transformers has no class of this family: `unmask.load` opens it"
+        return "transformers has no class of this network: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
         return None

@@ -71,6 +71,7 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     """Write what a stranger must know before using these weights."""
     card, model = opened.card, opened.model
     kind = config_of(model, card)["architectures"][0]
+    what = kind if card.fields.in_transformers else "network"
     note = opens_where(card, model.specs)
     lines = [
         "---",
@@ -80,7 +81,7 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
         "---",
         f"# {card.name}",
         "",
-        f"A {kind} with {model.parameter_count():,} parameters, made with Unmask after "
+        f"A {what} with {model.parameter_count():,} parameters, made with Unmask after "
         f"{card.paper.authors} {card.paper.year}, *{card.paper.title}*"
         + (f" (arXiv:{card.paper.arxiv})." if card.paper.arxiv else "."),
         "",

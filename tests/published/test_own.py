@@ -1,0 +1,84 @@
+"""Networks that the format of their family cannot say are kept all the same."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unmask.batch import Batch
+from unmask.checkpoints.huggingface import open_folder, opens_where, write_folder
+from unmask.model.architecture import PRE, Architecture, EncoderDecoderArchitecture
+from unmask.model.parts import RMSNorm
+from unmask.model.positions import Rotary
+from unmask.published.card import Published, resized
+from unmask.published.catalogue import MODELS
+from unmask.published.own import worded
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "a window": {"window": (4, None)},
+    "holes in it": {"window": (4,), "dilation": (2,)},
+    "other places": {"position": Rotary()},
+    "norms elsewhere": {"norm_at": PRE, "norm_final": True},
+    "other norms": {"norm": RMSNorm()},
+    "shared layers": {"shared": frozenset({"attention"})},
+}
+
+
+def small(name: str) -> Published:
+    card = MODELS[name]
+    return replace(card, architecture=resized(card.architecture, 60))
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
+def test_a_card_is_said_in_its_family_s_words(name: str) -> None:
+    assert worded(MODELS[name]) is MODELS[name]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
+    card = small("bert-tiny")
+    assert isinstance(card.architecture, Architecture)
+    card = worded(replace(card, architecture=replace(card.architecture, **CHANGES[change])))
+    assert not card.fields.in_transformers
+    assert opens_where(card, card.heads) is not None
+    model = card.build().initialize(3).eval()
+    write_folder(tmp_path, model, card, None)
+    again = open_folder(tmp_path)
+    assert again.card.architecture == card.architecture
+    assert again.missing == again.extra == ()
+    batch = Batch(inputs=torch.randint(60, (2, 20)))
+    with torch.no_grad():
+        assert torch.equal(again.model.backbone(batch), model.backbone(batch))
+        scores = [m.language.scores(m.backbone(batch)) for m in (again.model, model)]
+    assert torch.equal(*scores)
+
+
+def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
+    card = small("t5-mini")
+    a = card.architecture
+    assert isinstance(a, EncoderDecoderArchitecture)
+    changed = replace(a, encoder=replace(a.encoder, window=(3,)))
+    card = worded(replace(card, architecture=changed))
+    model = card.build().initialize(3).eval()
+    write_folder(tmp_path, model, card, None)
+    again = open_folder(tmp_path)
+    assert again.card.architecture == changed
+    ours, theirs = model.weights(), again.model.weights()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_what_matters_in_training_alone_needs_no_words() -> None:
+    card = small("bert-tiny")
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    free = replace(a, feed_forward_dropout=0.3, initialize=replace(a.initialize, std=0.5))  # type: ignore[call-arg]
+    assert worded(replace(card, architecture=free)).fields is card.fields
+
+
+def test_an_unknown_family_in_our_words_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "unmask-nothing"}')
+    with pytest.raises(ValueError, match="model_type 'nothing' is not one of"):
+        open_folder(tmp_path)
