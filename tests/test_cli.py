@@ -230,7 +230,7 @@ def test_models_are_listed_by_family(unmask: Run) -> None:
     facts = json.loads(unmask("models", "--json").out)
     families = {card.family for card in MODELS.values()}
     assert {card["family"] for card in facts} == families
-    check_mistake(unmask("models", "--family", "llama"), ", ".join(sorted(families)), "'llama'")
+    check_mistake(unmask("models", "--family", "lama"), ", ".join(sorted(families)), "'lama'")
 
 
 def test_a_card_and_a_folder_are_described(unmask: Run, home: Path) -> None:
@@ -744,9 +744,9 @@ def change_config(folder: Path, **fields: object) -> None:
 
 
 def another_family(folder: Path) -> str:
-    change_config(folder, model_type="llama")
+    change_config(folder, model_type="mamba")
     known = sorted({card.fields.model_type for card in MODELS.values()})
-    return f"config.json: model_type 'llama' is not one of {known}"
+    return f"config.json: model_type 'mamba' is not one of {known}"
 
 
 def another_shape(folder: Path) -> str:

@@ -77,7 +77,7 @@ def test_other_layers_and_heads_stay_as_drawn() -> None:
         (replace(A, position=Rotary()), 1, "learned vectors of places"),
         (replace(A, embed_width=16), 1, "as wide as the hidden states, 64, got 16"),
         (replace(A, n_heads=1), 1, "two heads"),
-        (A, 4, "look_beside = 4 needs so many layers"),
+        (replace(A, head_width=5), 1, "an even head width, got 4 and 5"),
     ],
 )
 def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str) -> None:

@@ -25,8 +25,8 @@ def look_beside(stack: nn.Module, layers: int) -> None:
     the same turned by one place. All else is random, and all of it is trained.
 
     Raises:
-        ValueError: the stack has no such table of places as wide as the hidden states, no two heads
-            of an even width, or fewer layers.
+        ValueError: the stack has no such table of places as wide as the hidden states, or no two
+            heads of an even width.
     """
     position = stack.position if isinstance(stack, Transformer) else None
     if not isinstance(stack, Transformer) or not isinstance(position, LearnedModule):
@@ -37,14 +37,13 @@ def look_beside(stack: nn.Module, layers: int) -> None:
             f"look_beside needs vectors of places as wide as the hidden states, {a.d_model}, got "
             f"{a.d_embed}; use 0"
         )
-    if a.n_heads < 2 or a.d_head % 2 or layers > a.n_layers:
+    if a.n_heads < 2 or a.d_head % 2:
         raise ValueError(
-            f"look_beside = {layers} needs so many layers, two heads and an even head width: "
-            f"got {a.n_layers}, {a.n_heads} and {a.d_head}; use 0"
+            "look_beside needs two heads and an even head width, got "
+            f"{a.n_heads} and {a.d_head}; use 0"
         )
     turns = _write_sinusoids(position.table.weight, a.d_head)
-    for i in range(layers):
-        block = stack.layers[i]
+    for block in stack.layers[:layers]:
         assert isinstance(block, Block)
         _turn(block.attention.q.weight, block.attention.k.weight, turns)
 
