@@ -31,7 +31,7 @@ def worded(card: Published) -> Published:
             weights = card.build({}).kept()
         same = same and bool(card.names.to_theirs(weights))
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        same = False
+        same = False  # a table of names met a part that it does not expect
     return card if same else in_own_words(card)
 
 
