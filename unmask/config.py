@@ -58,6 +58,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not TOML ({error})") from None
 
 
+def read_named(kind: type[T], path: Path) -> T:
+    """Read a dataclass from a TOML file; its `name` is the file's if it does not say one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not TOML, or a key or value is not what it should be.
+    """
+    plain = read_toml(path)
+    try:
+        return from_dict(kind, {"name": path.stem} | plain)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def check(kind: Any, data: Any, where: str) -> None:
     """Check that plain data can be read as a type, of a field for instance: `float | None`.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.config import from_dict, read_toml
+from unmask.config import read_named
 from unmask.evaluation.answers import AnyAnswer, Item, Prompted, Row, Said
 from unmask.finetuning import tables
 from unmask.finetuning.benchmark import there
@@ -226,8 +226,4 @@ def read_task(path: Path) -> PromptTask:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is not what it should be.
     """
-    plain = read_toml(path)
-    try:
-        return from_dict(PromptTask, {"name": path.stem} | plain)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return read_named(PromptTask, path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import from_dict, read_toml
+from unmask.config import read_named
 from unmask.finetuning.tables import header
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.hub import parts
@@ -129,11 +129,7 @@ def read_suite(path: Path) -> Suite:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is not what it should be.
     """
-    plain = read_toml(path)
-    try:
-        return from_dict(Suite, {"name": path.stem} | plain)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return read_named(Suite, path)
 
 
 def in_folder(suite: Suite, folder: Path, *, hub: bool = False) -> Found:
