@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from unmask.batch import Batch
+from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.model.beside import look_beside
 from unmask.model.initialize import Normal
@@ -20,6 +21,9 @@ A = Architecture(
 )  # fmt: skip
 
 
+NARROW = replace(A, embed_width=32)
+
+
 def drawn(a: Architecture) -> Transformer:
     torch.manual_seed(0)
     stack = Transformer(a)
@@ -31,7 +35,7 @@ def drawn(a: Architecture) -> Transformer:
 def shares(stack: Transformer, layer: int) -> torch.Tensor:
     """The attention [h t t] of a layer of a text of random tokens, that layer reading the first."""
     with torch.no_grad():
-        x = stack.embed(Batch(inputs=torch.randint(300, (1, 40))))
+        x = stack.widen(stack.embed(Batch(inputs=torch.randint(300, (1, 40)))))
         block = stack.layers[layer]
         assert isinstance(block, Block)
         own = block.attention
@@ -40,10 +44,11 @@ def shares(stack: Transformer, layer: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_two_heads_look_at_the_places_beside(layer: int) -> None:
-    stack = drawn(A)
+@pytest.mark.parametrize("a", [A, NARROW], ids=["as wide", "narrow"])
+def test_two_heads_look_at_the_places_beside(a: Architecture, layer: int) -> None:
+    stack = drawn(a)
     before = shares(stack, layer)
-    look_beside(stack, 2)
+    look_beside([stack], 2)
     share = shares(stack, layer)
     for head, step in ((0, -1), (1, 1)):
         beside = share[head].diagonal(step)
@@ -55,7 +60,7 @@ def test_two_heads_look_at_the_places_beside(layer: int) -> None:
 
 def test_other_layers_and_heads_stay_as_drawn() -> None:
     stack, other = drawn(A), drawn(A)
-    look_beside(stack, 2)
+    look_beside([stack], 2)
     changed = {
         name
         for (name, x), y in zip(stack.named_parameters(), other.parameters(), strict=True)
@@ -75,14 +80,14 @@ def test_other_layers_and_heads_stay_as_drawn() -> None:
     ("a", "layers", "says"),
     [
         (replace(A, position=Rotary()), 1, "learned vectors of places"),
-        (replace(A, embed_width=16), 1, "as wide as the hidden states, 64, got 16"),
+        (replace(A, embed_width=8), 1, "as wide as a head, 16, got 8"),
         (replace(A, n_heads=1), 1, "two heads"),
         (replace(A, head_width=5), 1, "an even head width, got 4 and 5"),
     ],
 )
 def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        look_beside(Transformer(a), layers)
+        look_beside([Transformer(a)], layers)
 
 
 def test_a_negative_number_is_refused() -> None:
@@ -95,7 +100,7 @@ def test_every_card_that_asks_for_it_can(name: str) -> None:
     card = MODELS[name]
     assert isinstance(card.architecture, Architecture)
     small = replace(card.architecture, vocab_size=8)
-    look_beside(Transformer(small), card_recipe(name).look_beside)
+    look_beside(Model(small, card.heads).stacks, card_recipe(name).look_beside)
 
 
 def test_bert_mini_asks_for_it() -> None:

@@ -100,6 +100,11 @@ def asked_by(name: str, spec: HeadSpec) -> str:
 class Corrupting(Protocol):
     """A head with a network of its own, which changes what the backbone reads."""
 
+    @property
+    def network(self) -> nn.Module:
+        """That network."""
+        ...
+
     def join(self, backbone: Transformer) -> None:
         """Have in common with the backbone what is shared."""
         ...
@@ -153,6 +158,12 @@ class Model(nn.Module):
         self.heads[name] = head = spec.build(self.stack, self.backbone.table)
         if isinstance(head, Corrupting) and isinstance(self.backbone, Transformer):
             head.join(self.backbone)
+
+    @property
+    def stacks(self) -> list[nn.Module]:
+        """The backbone, and the networks that heads have of their own."""
+        own = (h.network for h in self.heads.values() if isinstance(h, Corrupting))
+        return [self.backbone, *own]
 
     @property
     def vocab_size(self) -> int:

@@ -622,7 +622,7 @@ def network(
     if begun is None:
         model = own.build().initialize(recipe.seed)
         if recipe.look_beside:
-            look_beside(model.backbone, recipe.look_beside)
+            look_beside(model.stacks, recipe.look_beside)
         return model
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     model = begun.model
