@@ -1,6 +1,7 @@
-"""The types that travel through everything: Tokens, Example, Batch and Visibility.
+"""The types that travel through everything: Tokens, Example, Batch, Visibility and Memory.
 
-Tokens is a text, Example a text after hiding, Batch many of these, Visibility who sees whom.
+Tokens is a text, Example a text after hiding, Batch many of these, Visibility who sees whom, Memory
+what was said of the texts before.
 
 Shapes are written with one letter each, here and everywhere: `b` batch, `t` queries or decoder
 tokens, `s` keys or encoder tokens, `h` heads, `g` key/value heads, `e` head width, `d` model width,
@@ -32,6 +33,9 @@ class Tokens:
     """What begins at each token: WORD | SENTENCE | PARAGRAPH (uint8)."""
     other: "Tokens | None" = None
     """A text from elsewhere in the corpus, for objectives that ask about two texts."""
+    before: int | None = None
+    """Of a piece of a stream: the token before it. None: the text begins here, or nothing is said
+    of what stands before."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -96,6 +100,19 @@ class Visibility:
     causal: bool = False
     """The rank is the place itself, known without reading a tensor, so kernels need no mask."""
 
+    def behind(self, n: int) -> "Visibility":
+        """Return the same of tokens behind `n` others, which all of them see, padding apart."""
+        import torch
+
+        if not n:
+            return self
+        pad, rank, document = torch.nn.functional.pad, self.rank, self.document
+        return Visibility(
+            rank=None if rank is None else pad(rank, (n, 0), value=int(rank.min())),
+            document=None if document is None else pad(document, (n, 0), value=0),
+            causal=self.causal,
+        )
+
     def among(
         self,
         queries: int,
@@ -134,6 +151,49 @@ class Visibility:
             order = (k < q if strict else k <= q)[None]
             visible = order if visible is None else visible & order
         return None if visible is None else visible[:, None]
+
+
+class Memory:
+    """Hidden states of what stood before each row, which every layer reads beside the row itself.
+
+    Dai et al. 2019, arXiv:1901.02860, section 3.2: no gradient passes into them. A network that
+    reads a batch with a memory leaves there what the next batch, whose rows go on where these end,
+    has behind it.
+    """
+
+    def __init__(self, length: int, *, first: int | None = None) -> None:
+        if length < 1:
+            raise ValueError(f"a memory must have at least 1 place, got {length}")
+        self.length = length
+        """Places that are remembered, at most: the last."""
+        self.first = first
+        """Of each text so many places enter the memory, from its start; None: all."""
+        self.states: "list[Float[torch.Tensor, 'b m d']]" = []
+        """What entered each layer."""
+
+    def __len__(self) -> int:
+        return self.states[0].shape[1] if self.states else 0
+
+    def exchange(
+        self, layer: int, x: "Float[torch.Tensor, 'b t d']"
+    ) -> "Float[torch.Tensor, 'b m d'] | None":
+        """Give what stood behind x in a layer, and remember x.
+
+        Raises:
+            ValueError: what is remembered is of another number of rows.
+        """
+        import torch
+
+        behind = self.states[layer] if layer < len(self.states) else None
+        if behind is not None and len(behind) != len(x):
+            raise ValueError(
+                f"the memory is of {len(behind)} rows, but {len(x)} are to go on with it"
+            )
+        new = x.detach()[:, : self.first]
+        new = new if behind is None else torch.cat((behind.to(new.dtype), new), 1)
+        new = new[:, -self.length :]
+        self.states[layer : layer + 1] = [new]
+        return behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +237,12 @@ class Batch:
     """The columns of tokens that see all of their text and are seen by all of it, whatever a
     layer's window (see `Example.wide`); -1 where a row has fewer than another."""
     blind: bool = False
+    goes_on: bool | None = None
+    """Rows are pieces of streams: whether each goes on where that of the batch before ended, or
+    begins. None: they are texts of their own."""
+    memory: Memory | None = None
+    """What stood before the rows, as the network has read it; it is changed in reading. None:
+    nothing did."""
     original: "Int[torch.Tensor, 'b t'] | None" = None
     """The tokens of the text, where inputs may be a generator's guesses; None: nothing is
     guessed."""

@@ -14,6 +14,7 @@ from unmask.tokens.tokenizer import (
     GPT2,
     ROBERTA,
     T5,
+    WORDS,
     ByteBPE,
     Bytes,
     Characters,
@@ -22,6 +23,7 @@ from unmask.tokens.tokenizer import (
     TokenizerSpec,
     Unigram,
     WordPiece,
+    Words,
     learn,
 )
 
@@ -38,6 +40,7 @@ SPECS = {
     "unigram": TokenizerSpec(Unigram(300), T5),
     "bytes": TokenizerSpec(Bytes(), T5),
     "characters": TokenizerSpec(Characters(60), T5),
+    "words": TokenizerSpec(Words(50), WORDS),
 }
 EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
 """With the kind of which nothing is learned, and which is no pipeline."""

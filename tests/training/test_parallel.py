@@ -76,6 +76,7 @@ def test_processes_tell_each_other_plain_data(two):
     for rank in "01":
         said = json.loads((two / rank / "said.json").read_text())
         assert said["told"] == [{"rank": 0}, {"rank": 1}]
+        assert said["gathered"] == [{"of 0": [[0.5] * 2]}, {"of 1": [[1.5] * 2] * 2}]
         assert said["first"] == "from 0"
         assert said["agreed"] is True
         assert said["newest"] == 6

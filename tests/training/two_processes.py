@@ -37,6 +37,7 @@ def main(rank: str, port: str, out: str) -> None:
         stop.asked = rank == "1"
         agreed = stop.agreed(world)
         told = world.tell({"rank": world.rank})
+        gathered = world.gather({f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)})
         first = world.first(f"from {rank}")
         loop.save(run, folder)
         world.first(None)
@@ -50,6 +51,7 @@ def main(rank: str, port: str, out: str) -> None:
             "losses": losses,
             "agreed": agreed,
             "told": told,
+            "gathered": [{name: x.tolist() for name, x in each.items()} for each in gathered],
             "first": first,
         }
         (folder / rank / "said.json").write_text(json.dumps(said))

@@ -48,7 +48,7 @@ def keep_used(model: Model, examples: Iterable[Example], padding: int) -> None:
     named = any(isinstance(head, LanguageHead) for head in model.heads.values())
     if named or model.adapters or not isinstance(stack, Transformer):
         return
-    if not stack.tokens.weight.requires_grad:
+    if not isinstance(stack.tokens, nn.Embedding) or not stack.tokens.weight.requires_grad:
         return
     ids = torch.from_numpy(np.unique(np.concatenate([*(e.inputs for e in examples), [padding]])))
     if len(ids) < stack.tokens.num_embeddings:

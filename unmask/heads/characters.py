@@ -43,7 +43,7 @@ class CharactersInTurn:
         Raises:
             ValueError: it does not.
         """
-        if not isinstance(architecture, CanineArchitecture) or isinstance(table, nn.Embedding):
+        if not isinstance(architecture, CanineArchitecture) or not isinstance(table, HashEmbedding):
             raise ValueError("this head is of a network that hashes characters, as CANINE")
         return CharactersInTurnHead(self, architecture, table)
 

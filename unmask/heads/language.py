@@ -13,7 +13,7 @@ from unmask.batch import IGNORE, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.canine import Table, embedding
-from unmask.model.decoder import MaskDecoder
+from unmask.model.decoder import Asker, MaskDecoder, TwoStreams
 from unmask.model.parts import ACTIVATIONS, Activation
 
 ROWS_AT_ONCE = 1024
@@ -39,8 +39,9 @@ class Language:
     TensorFlow)."""
     cap: float | None = None
     """Scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
-    decoder: MaskDecoder | None = None
-    """What asks the last layer in place of its input (He et al. 2021, section 3.2)."""
+    decoder: MaskDecoder | TwoStreams | None = None
+    """What asks layers in place of their input: the last one (He et al. 2021, section 3.2), or all,
+    where the batch is blind (Yang et al. 2019, section 2.3)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
 
@@ -173,6 +174,11 @@ class LanguageHead(nn.Module):
         self.out = None if spec.tied else nn.Linear(a.d_model, a.vocab_size, bias=False)
         # in a tuple: the backbone's parameter, not one more of this module's
         self._table = (table,)
+
+    def asker(self, batch: Batch) -> Asker | None:
+        """Return what asks the backbone's layers for this batch, if not their own input."""
+        strict = self.decoder is not None and self.decoder.strict
+        return None if strict and not batch.blind else self.decoder
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:

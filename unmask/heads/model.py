@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.heads.adaptive import AdaptiveLanguage
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected, CorrectedHead
@@ -28,13 +29,14 @@ from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
-from unmask.model.decoder import MaskDecoderModule
+from unmask.model.decoder import Asker
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.vocabulary import Special
 
 Backbone = Transformer | EncoderDecoder | Canine
 HeadSpec = (
     Language
+    | AdaptiveLanguage
     | Labels
     | TokenLabels
     | RecurrentTags
@@ -232,17 +234,28 @@ class Model(nn.Module):
         copy_to_wide(self, known)
         return self
 
+    def check_recalls(self) -> None:
+        """Check that the network can read a memory of what stood before a text.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if not isinstance(self.backbone, Transformer) or len(self.stacks) > 1:
+            raise ValueError("only a model of one stack reads a memory of what stood before")
+        self.backbone.check_recalls()
+
     @property
-    def decoder(self) -> MaskDecoderModule | None:
+    def decoder(self) -> Asker | None:
         """What its language head, if it has one, wants done in the backbone's last layer."""
         found = (h.decoder for h in self.heads.values() if isinstance(h, LanguageHead))
         return next(found, None)
 
     def hidden(self, batch: Batch) -> Float[Tensor, "b t _"]:
         """Run the backbone, as the language head reads it if there is one."""
-        return self._read(batch, self.decoder)
+        found = (h.asker(batch) for h in self.heads.values() if isinstance(h, LanguageHead))
+        return self._read(batch, next(found, None))
 
-    def _read(self, batch: Batch, decoder: MaskDecoderModule | None) -> Float[Tensor, "b t _"]:
+    def _read(self, batch: Batch, decoder: Asker | None) -> Float[Tensor, "b t _"]:
         if decoder is None:
             return self.backbone(batch)
         return self.backbone(batch, decoder=decoder)
@@ -273,7 +286,7 @@ class Model(nn.Module):
         beside = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Corrupting)]
         forward = self.backbone.flops(length)
         if (decoder := self.decoder) is not None:
-            forward *= 1 + (decoder.times - 1) / self.stack.n_layers
+            forward *= 1 + decoder.more(self.stack.n_layers)
         return 3 * (forward + asked * scores + sum(beside))
 
     @property
@@ -320,9 +333,9 @@ class Model(nn.Module):
         )
         if only is not None:
             batch = replace(batch, last=None)  # there is but one column
-        states: dict[MaskDecoderModule | None, Tensor] = {}
+        states: dict[Asker | None, Tensor] = {}
         for name, head in self.heads.items():
-            decoder = head.decoder if isinstance(head, LanguageHead) else None
+            decoder = head.asker(batch) if isinstance(head, LanguageHead) else None
             if decoder not in states:
                 states[decoder] = self._read(read, decoder)
             hidden, spec = states[decoder], self.specs[name]

@@ -42,6 +42,7 @@ class Arrays:
     among: Int[np.ndarray, "k"] | None
     wide: Int[np.ndarray, "b g"] | None
     blind: bool
+    goes_on: bool | None = None
 
     def batch(self) -> Batch:
         """Make tensors of the arrays, without copying them."""
@@ -67,6 +68,7 @@ class Arrays:
             among=tensor(self.among),
             wide=tensor(self.wide),
             blind=self.blind,
+            goes_on=self.goes_on,
         )
 
 

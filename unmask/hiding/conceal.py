@@ -7,7 +7,7 @@ the decoder says (`Sentinels.__call__`). `size` says how long an example gets, s
 cut and batches planned before anything is hidden.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -232,7 +232,7 @@ class Future:
     `start` at first, and is asked for token i. With a tail hidden it is a prefix language model
     (Raffel et al. 2020, section 3.2.1), whose shown tokens see each other. The rank of a place is
     the number of hidden tokens read up to it: what is asked there is of higher rank wherever it is
-    read.
+    read. A piece of a stream has no frame of its own, and reads at first the token before it.
     """
 
     asks: ClassVar[str] = "next_token"
@@ -243,6 +243,8 @@ class Future:
 
     def frame(self, text: Tokens, special: Special) -> Tokens:
         """Put the special tokens around the text, but `start`, which is read and never asked."""
+        if text.before is not None:
+            return replace(join(text), before=text.before)
         return join(_lead(special), text, special.after)
 
     def size(
@@ -261,7 +263,8 @@ class Future:
         """Shift."""
         if not len(text):
             return _asking_nothing(special)
-        inputs = np.concatenate(([special.start], text.ids[:-1]))
+        first = special.start if text.before is None else text.before
+        inputs = np.concatenate(([first], text.ids[:-1]))
         read = np.concatenate(([False], hidden[:-1]))
         targets = np.where(hidden, text.ids, IGNORE)
         return Example(inputs=inputs, targets=targets, rank=np.cumsum(read))

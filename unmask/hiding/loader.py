@@ -175,6 +175,39 @@ class Plan:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=stream))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Streams(Plan):
+    """Rows in their order: row i of a step goes on where row i of the step before ended.
+
+    Dai et al. 2019, arXiv:1901.02860, section 3.2: what a network remembers of a row is then its
+    true past. All rows are cut into as many streams as a step has rows, all streams equally long;
+    what is left at the end is not read. An epoch is one window.
+    """
+
+    width: int
+    """Tokens of a row, of which a step has so many as fit `batch_tokens`."""
+
+    @cached_property
+    def n_windows(self) -> int:
+        """One window."""
+        return 1
+
+    def order(self, epoch: int) -> Int[np.ndarray, "k"]:
+        """Keep the order of the rows in every epoch."""
+        return np.arange(len(self.sizes))
+
+    def window(self, epoch: int, window: int, order: Int[np.ndarray, "k"]) -> list[Groups]:
+        """Return the batches of the epoch: one row of each stream."""
+        n = min(max(1, self.batch_tokens // self.width), len(order))
+        streams = order[: len(order) // n * n].reshape(n, -1)
+        return [[[row] for row in rows] for rows in streams.T.tolist()]
+
+    def micro(self, groups: Groups, limit: int | None) -> list[Groups]:
+        """Cut what one process has of a step, so that each part has the same streams every time."""
+        n = len(groups) if limit is None else max(1, limit // self.width)
+        return [groups[i : i + n] for i in range(0, len(groups), n)]
+
+
 def even_cuts(sizes: Int[np.ndarray, "n"], limit: int) -> list[int]:
     """Cut rows in descending order of size into batches that have at most `limit` tokens padded.
 
@@ -221,8 +254,9 @@ class Loader:
     """Tokens of a step over all processes, padding included."""
     micro_tokens: int | None = None
     """Tokens that one process takes at once; None: all that it has of a step."""
-    strategy: Literal["bucket", "pack"] = "bucket"
-    """Examples of like length padded to the longest, or several examples in each row."""
+    strategy: Literal["bucket", "pack", "stream"] = "bucket"
+    """Examples of like length padded to the longest, several examples in each row, or rows that go
+    on where those of the step before ended (see `Streams`)."""
     documents: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
     sources: Sources | None = None
@@ -243,6 +277,9 @@ class Loader:
     def plan(self) -> Plan:
         """The order of all batches."""
         sizes = self.objective.size(self.rows[:, 1] - self.rows[:, 0], self.special)
+        if self.strategy == "stream":
+            width = int(sizes.max())
+            return Streams(sizes=sizes, batch_tokens=self.batch_tokens, width=width)
         width = self.length if self.strategy == "pack" else None
         return Plan(
             sizes=sizes,
@@ -266,6 +303,7 @@ class Loader:
             seed=self.seed,
             width=self.plan.length,
             others=(self.rows, self.documents) if self.objective.pairs else None,
+            streams=self.strategy == "stream",
         )
         works = self._works()
         made = _made(maker, works, self.workers) if self.workers else map(maker, works)
@@ -285,6 +323,7 @@ class Loader:
                     for groups in micro
                 ],
                 after=step.after,
+                goes_on=step.cursor.batch > 0 if self.strategy == "stream" else None,
             )
 
     def _reading(self, i: int, epoch: int) -> "_Reading":
@@ -305,6 +344,8 @@ class _Work:
 
     micro: list[list[list[_Reading]]]
     after: Cursor
+    goes_on: bool | None
+    """Of streams: whether the rows go on where those of the step before ended."""
 
 
 @dataclass(frozen=True)
@@ -329,9 +370,11 @@ class _Maker:
     width: int | None
     others: tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "n"] | None] | None
     """The rows and their documents, where an objective asks about two texts."""
+    streams: bool
 
     def __call__(self, work: _Work) -> _Done:
-        return _Done([self._arrays(groups) for groups in work.micro], work.after)
+        micro = [self._arrays(groups) for groups in work.micro]
+        return _Done([replace(arrays, goes_on=work.goes_on) for arrays in micro], work.after)
 
     def __getitem__(self, work: _Work) -> _Done | _Failed:
         """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""
@@ -347,6 +390,8 @@ class _Maker:
     def _example(self, epoch: int, row: int, start: int, end: int) -> Example:
         rng = np.random.default_rng([self.seed, epoch, row])
         text = self.texts.text(start, end)
+        if self.streams and start:
+            text = replace(text, before=int(self.texts.text(start - 1, start).ids[0]))
         if self.others is not None and (other := another(row, *self.others, rng)) is not None:
             text = replace(text, other=self.texts.text(*other))
         return self.objective(text, self.special, rng)
@@ -484,6 +529,8 @@ def _check(loader: Loader) -> None:
     if not 0 <= loader.rank < loader.world:
         raise ValueError(f"rank must be between 0 and {loader.world - 1}, got {loader.rank}")
     _check_rows(loader)
+    if loader.strategy == "stream" and loader.sources is not None:
+        raise ValueError("sources cannot be sampled in streams, whose rows keep their order")
     if loader.strategy == "pack" and loader.objective.pairs:
         raise ValueError("an objective with a question about pairs cannot be packed; use 'bucket'")
 

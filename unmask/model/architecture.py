@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from unmask.model.adaptive import Adaptive
 from unmask.model.convolution import Convolution
 from unmask.model.initialize import Initialize, Normal
 from unmask.model.parts import Activation, LayerNorm, Norm
-from unmask.model.positions import Disentangled, Learned, Position
+from unmask.model.positions import Disentangled, Learned, Position, Relative
 
 Slot = Literal["into", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
@@ -36,6 +37,8 @@ class Architecture:
     embed_width: int | None = None
     """Of token vectors, which a linear map then widens (Lan et al. 2020, section 3.1). None:
     d_model."""
+    adaptive: Adaptive | None = None
+    """Token vectors are the narrower, the rarer the token is. None: all have one width."""
     shared: frozenset[Sublayer] = frozenset()
     """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
     3.1)."""
@@ -99,6 +102,8 @@ class Architecture:
             raise ValueError(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
             )
+        if self.adaptive is not None and self.embed_width is not None:
+            raise ValueError("adaptive token vectors have maps of their own: leave embed_width out")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
 
@@ -138,7 +143,7 @@ class Architecture:
         widen = 0 if self.embed_width is None else self.embed_width * self.d_model
         crossed = each * length * self.n_layers * self.cross
         position, beside = self.position, self.convolution
-        if isinstance(position, Disentangled):
+        if isinstance(position, Disentangled | Relative):
             seen += self.n_layers * position.flops(self, length)
         near_by = 0 if beside is None else self.d_model**2 * beside.width // beside.groups
         return float(2 * (self.n_layers * matrices + widen + near_by) + seen + crossed)

@@ -95,6 +95,11 @@ class Sight:
         mask = visibility.among(queries, text, window=window, dilation=dilation, wide=loose)
         return cls(_after(mask, prefix), causal=visibility.causal, wide=asked)
 
+    @classmethod
+    def strict(cls, visibility: Visibility, queries: int, keys: int) -> "Sight":
+        """Return what the last `queries` of `keys` columns see that may not see themselves."""
+        return cls(visibility.among(queries, keys, strict=True))
+
     def only(self, at: Int[Tensor, "b"], keys: int) -> "Sight":
         """Return what one query of each row sees, the one in column `at`."""
         wide = None if self.wide is None else self.wide.only(at)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch
+from unmask.model.adaptive import AdaptiveEmbedding
 from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, Sight, attend
 from unmask.model.cache import Cache, LayerCache
@@ -103,7 +104,7 @@ class HashEmbedding(nn.ModuleList):
         return torch.cat([table(row) for table, row in zip(self, rows, strict=True)], -1)
 
 
-Table = nn.Embedding | HashEmbedding
+Table = nn.Embedding | HashEmbedding | AdaptiveEmbedding
 """What gives tokens their vectors."""
 
 
@@ -111,8 +112,11 @@ def embedding(table: Table) -> nn.Embedding:
     """Return a table that has a vector for each token, by which tokens can be scored.
 
     Raises:
-        ValueError: there is no such table, but hashes, and the scores would be of a million tokens.
+        ValueError: there is no such table, but hashes, and the scores would be of a million tokens;
+            or one for each cluster of tokens.
     """
+    if isinstance(table, AdaptiveEmbedding):
+        raise ValueError("token vectors in clusters serve models that name the next token alone")
     if not isinstance(table, nn.Embedding):
         raise ValueError(
             "CANINE's characters are not scored one by one, there are a million: its own head "

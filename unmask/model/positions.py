@@ -9,12 +9,13 @@ stand, before a cache keeps the keys, and gives the bias of their scores.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from unmask.batch import Batch
 from unmask.model.parts import Dropout, Sizes
 
 
@@ -67,12 +68,18 @@ class Place(nn.Module):
 class PositionModule(nn.Module):
     """The part of a scheme that all layers share. A scheme overrides the hooks it needs."""
 
+    recalls: ClassVar[bool] = False
+    """Keys of hidden states that a batch's memory holds may stand before those of its text."""
+
     def embed(self, place: Int[Tensor, "b t"]) -> Tensor | None:
         """Return what is added to the token vectors [b t d], if anything."""
         return None
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Any:
-        """Return what layers need to know of the columns x, the last of `keys`, if anything."""
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Any:
+        """Return what layers need to know of the columns x, the last of `keys`, if anything.
+
+        `batch` is what they are made of, for schemes that ask more than how many there are.
+        """
         return None
 
     def layer(self, i: int) -> Place:
@@ -142,6 +149,8 @@ class BucketBiasModule(PositionModule):
     Half of the buckets are exact, the other half logarithmic.
     """
 
+    recalls = True
+
     def __init__(self, scheme: BucketBias, sizes: Sizes) -> None:
         super().__init__()
         self.scheme = scheme
@@ -164,7 +173,7 @@ class BucketBiasModule(PositionModule):
         far = exact + (ratio * (n - exact)).long()
         return first + torch.where(away < exact, away, far.clamp(max=n - 1))
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Tensor:
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Tensor:
         """Look up [1 h t s]."""
         return _biases(self.table, self.bucket(_away(x, keys)))
 
@@ -233,7 +242,7 @@ class LearnedAndBucketBiasModule(PositionModule):
         last, exact = self.scheme.buckets // 2 - 1, self.scheme.buckets // 4
         return widening(away, exact, last - exact, self.scheme.reach).clamp(-last, last)
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Tensor:
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Tensor:
         """Look up [1 h t s]; places are counted through a row, as their distances are the same."""
         return _biases(self.table, self.bucket(_away(x, keys)))
 
@@ -327,7 +336,9 @@ class RotaryModule(PositionModule):
                 f"pairs of numbers turn, but {self.width} of a head's {sizes.d_head} are no pairs"
             )
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> tuple[Tensor, Tensor]:
+    def geometry(
+        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return cosines and sines [t e] in float32; places are counted through a row.
 
         Packed texts begin somewhere in a row: the distances within them are the same.
@@ -402,9 +413,11 @@ class CycleModule(PositionModule):
         self.which = [schemes.index(part) for part in scheme.parts]
         self.parts = nn.ModuleList(part.build(sizes) for part in schemes)
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> list[Any]:
+    def geometry(
+        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
+    ) -> list[Any]:
         """Return the geometry of each scheme."""
-        return [cast(PositionModule, part).geometry(x, keys) for part in self.parts]
+        return [cast(PositionModule, part).geometry(x, keys, batch) for part in self.parts]
 
     def layer(self, i: int) -> Place:
         """Return the layer's part of layer i's scheme."""
@@ -529,7 +542,9 @@ class DisentangledModule(PositionModule):
             return away
         return widening(away, buckets // 2, buckets // 2 - 1, self.scheme.reach)
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int) -> Distances:
+    def geometry(
+        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
+    ) -> Distances:
         """Return the vectors of distances, and which one is that of each pair.
 
         Places are counted through a row: the distances within packed texts are the same.
@@ -599,4 +614,126 @@ def _looked_up(
     return scores.gather(-1, row.expand(*scores.shape[:2], *row.shape))
 
 
-Position = Learned | BucketBias | LearnedAndBucketBias | Rotary | Cycle | Disentangled
+@dataclass(frozen=True)
+class Relative:
+    """Content and distance each ask by a vector of their own: Transformer-XL.
+
+    Dai et al. 2019, arXiv:1901.02860, section 3.3: the score of a query q with a key k at a
+    distance is (q + u) k + (q + v) W r, where r are sinusoids of the distance, u and v vectors of
+    each head.
+    """
+
+    furthest: int | None = None
+    """From this distance on all are the same (section 4.1 of the released code's evaluation,
+    `clamp_len`). None: each its own."""
+    segments: bool = False
+    """To each score is added that of the query with one of two vectors: whether the key is of the
+    same segment (Yang et al. 2019, arXiv:1906.08237, section 2.5)."""
+    length: int = 512
+    """How long texts the model was made for; nothing of the distances ends there."""
+
+    def flops(self, sizes: Sizes, length: int) -> float:
+        """Count what distances cost a layer for a token: the scores of all of them."""
+        return 2.0 * length * sizes.n_heads * sizes.d_head
+
+    def build(self, sizes: Sizes) -> PositionModule:
+        """Build what computes the sinusoids; the weights live in the layers."""
+        return RelativeModule(self, sizes)
+
+
+class Away(NamedTuple):
+    """Sinusoids of all distances, furthest first, and which pairs are of one segment."""
+
+    sinusoids: Float[Tensor, "1 n d"]
+    same: Int[Tensor, "b t s"] | None
+
+
+class RelativeModule(PositionModule):
+    """Computes the sinusoids of distances."""
+
+    recalls = True
+
+    def __init__(self, scheme: Relative, sizes: Sizes) -> None:
+        super().__init__()
+        self.scheme, self.sizes = scheme, sizes
+        self.dropout = Dropout(sizes.dropout)
+
+    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Away:
+        """Return sinusoids [1 n d] of the distances from the first key to the last query.
+
+        Sines first, then cosines, as in the released code; n = keys, or keys + t - 1 where keys may
+        stand behind their query. Dropout falls on them, too (released code).
+        """
+        t, width = x.shape[1], self.sizes.d_model
+        causal = batch is not None and batch.visibility.causal
+        away = torch.arange(keys - 1, -1 if causal else -t, -1, device=x.device).float()
+        if self.scheme.furthest is not None:
+            away = away.clamp(-self.scheme.furthest, self.scheme.furthest)
+        speed = 10_000.0 ** -(torch.arange(0, width, 2, device=x.device).float() / width)
+        angle = away[:, None] * speed
+        table = torch.cat((angle.sin(), angle.cos()), -1)[None].to(x.dtype)
+        same = None
+        if self.scheme.segments and batch is not None and batch.segments is not None:
+            behind = nn.functional.pad(batch.segments, (keys - t, 0))  # segment 0, in the memory
+            same = (behind[:, keys - t :, None] == behind[:, None, :]).long()
+        return Away(self.dropout(table), same)
+
+    def layer(self, i: int) -> Place:
+        """Return what scores queries with distances."""
+        return RelativePlace(self.scheme, self.sizes)
+
+
+class RelativePlace(Place):
+    """The vectors by which content and distance ask, and the map of distances."""
+
+    def __init__(self, scheme: Relative, sizes: Sizes) -> None:
+        super().__init__()
+        h, e = sizes.n_heads, sizes.d_head
+        self.r = nn.Linear(sizes.d_model, h * e, bias=False)
+        self.u, self.v = (nn.Parameter(torch.empty(h, e)) for _ in range(2))
+        self.w = nn.Parameter(torch.empty(h, e)) if scheme.segments else None
+        self.segments = nn.Parameter(torch.empty(2, h, e)) if scheme.segments else None
+
+    def draw(self) -> None:
+        """Fill the vectors from N(0, 0.02) (released code, `init_std`)."""
+        for own in (self.u, self.v, self.w, self.segments):
+            if own is not None:
+                nn.init.normal_(own, std=0.02)
+
+    def query(self, q: Float[Tensor, "b h t e"], geometry: Away) -> Tensor:
+        """Return queries as contents ask."""
+        return q + self.u[:, None]
+
+    def bias(
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b g s e"],
+        geometry: Away,
+        attention: Projections,
+    ) -> Tensor:
+        """Return the scores with distances, and with segments [b h t s]."""
+        keys, r = k.shape[2], attention.heads(self.r(geometry.sinusoids))  # [1 h n e]
+        bias = by_distance((q + (self.v - self.u)[:, None]) @ r.mT, keys)
+        if geometry.same is not None and self.segments is not None and self.w is not None:
+            table = self.segments.movedim(0, -1)  # other, same [h e 2]
+            scores = (q + (self.w - self.u)[:, None]) @ table  # [b h t 2]
+            index = geometry.same[:, None].expand(-1, scores.shape[1], -1, -1)
+            bias = bias + scores.gather(-1, index)
+        return bias * attention.scale
+
+
+def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b h t s"]:
+    """Pick each pair's score from those with all distances, furthest first, without a lookup.
+
+    Query i, the last but t - 1 - i of the keys, has its score with key j in column t - 1 - i + j.
+    Laid out in rows that are one shorter, those columns stand one below the other (Dai et al. 2019,
+    appendix B). Pairs whose distance is not there get some other score; nobody may see them.
+    """
+    t, n = scores.shape[2:]  # [b h t n]
+    if n == keys:  # the last query's last column would be beyond the end of a row
+        scores, n = nn.functional.pad(scores, (1, 0)), n + 1
+        return scores.flatten(2)[..., t : t + t * keys].unflatten(2, (t, keys))
+    return scores.flatten(2)[..., t - 1 : t - 1 + t * (n - 1)].unflatten(2, (t, n - 1))[..., :keys]
+
+
+Position = Learned | BucketBias | LearnedAndBucketBias | Rotary | Cycle | Disentangled | Relative

@@ -9,10 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
+from unmask.model.adaptive import AdaptiveEmbedding
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.cache import Cache
-from unmask.model.decoder import MaskDecoderModule
+from unmask.model.decoder import Asker
 from unmask.model.parts import Dropout, FeedForward
 from unmask.model.positions import Place, PositionModule
 
@@ -80,19 +81,23 @@ class Block(nn.Module):
         only: Int[Tensor, "b"] | None = None,
         asking: Float[Tensor, "b t d"] | None = None,
         again: bool = False,
+        behind: Float[Tensor, "b m d"] | None = None,
     ) -> Float[Tensor, "b n d"]:
         """Read and write the residual stream once a sublayer; with `only`, in one column a row.
 
         With `asking`, that is the stream, and x is what it reads; or what the cache holds of x, if
-        it was read before and this is `again`.
+        it was read before and this is `again`. What stands `behind` x is read with it.
         """
         own = None if cache is None else cache.layers[i]
         asks = x if asking is None else asking
         if asking is not None:
-            context = None if again else self.attention_norm.into(x)
+            context = None if again else self.attention_norm.into(_joined(behind, x))
             x = self.attention_norm(
                 asks, lambda y: self.attention(y, context, geometry, sight, own)
             )
+        elif behind is not None:
+            context = self.attention_norm.into(_joined(behind, x))
+            x = self.attention_norm(x, lambda y: self.attention(y, context, geometry, sight, own))
         elif only is None:
             x = self.attention_norm(x, lambda y: self.attention(y, y, geometry, sight, own))
         else:
@@ -107,16 +112,29 @@ class Block(nn.Module):
         return self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
 
 
+def table_of(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
+    """Build what gives tokens their vectors."""
+    if a.adaptive is not None:
+        return a.adaptive.build(a.vocab_size, a)
+    return nn.Embedding(a.vocab_size, a.d_embed)
+
+
+def _joined(behind: Tensor | None, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b s d"]:
+    return x if behind is None else torch.cat((behind, x), 1)
+
+
 class Transformer(nn.Module):
     """Token ids [b t] -> hidden states [b t d].
 
     Encoder, decoder, or one half of an encoder-decoder.
     """
 
-    def __init__(self, a: Architecture, tokens: nn.Embedding | None = None) -> None:
+    def __init__(
+        self, a: Architecture, tokens: nn.Embedding | AdaptiveEmbedding | None = None
+    ) -> None:
         super().__init__()
         self.a = a
-        self.tokens = nn.Embedding(a.vocab_size, a.d_embed) if tokens is None else tokens
+        self.tokens = table_of(a) if tokens is None else tokens
         self.scale = a.d_embed**0.5 if a.tokens_scaled else 1.0
         self.position: PositionModule = a.position.build(a)
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
@@ -137,7 +155,7 @@ class Transformer(nn.Module):
         return self.a.d_model
 
     @property
-    def table(self) -> nn.Embedding:
+    def table(self) -> nn.Embedding | AdaptiveEmbedding:
         """The table of token vectors, which a head may be tied to."""
         return self.tokens
 
@@ -177,50 +195,79 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         memory: Float[Tensor, "b s d"] | None = None,
         memory_visibility: Visibility | None = None,
-        decoder: MaskDecoderModule | None = None,
+        decoder: Asker | None = None,
     ) -> Float[Tensor, "b n _"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read.
 
-        With a decoder, it is that which the last layer answers.
+        With a decoder, it is that which the upper layers answer.
 
         Raises:
             ValueError: a stack with a convolution, whose tokens read what follows them, is given
-                text that follows.
+                text that follows; or a memory is given to one that cannot place it.
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
         if self.convolution is not None and past > prefix:
             raise ValueError("a model with a convolution reads a text at once, not piece by piece")
+        recalled = batch.memory
+        if recalled is not None:
+            self.check_recalls()
+        m = 0 if recalled is None else len(recalled)
         x = self.widen(self.embed(batch, past))
-        queries, keys = x.shape[1], past + x.shape[1]
-        visibility, reach = batch.visibility, [self.a.reach(i) for i in range(len(self.layers))]
+        queries, keys = x.shape[1], past + m + x.shape[1]
+        visibility, reach = (
+            batch.visibility.behind(m),
+            [self.a.reach(i) for i in range(len(self.layers))],
+        )
         wide = batch.wide if self.a.global_attention else None
-        sights = {
-            (w, d): Sight.of(
-                visibility, queries, keys, window=w, dilation=d, prefix=prefix, wide=wide
-            )
-            for w, d in set(reach)
-        }
-        geometry = self.position.geometry(x, keys)
+        see = partial(Sight.of, visibility, queries, keys, prefix=prefix, wide=wide)
+        sights = {(w, d): see(window=w, dilation=d) for w, d in set(reach)}
+        geometry = self.position.geometry(x, keys, batch)
         memory_sight = Sight()
         if memory_visibility is not None:
             memory_sight = Sight(across(visibility, memory_visibility, queries))
         below: list[Tensor] = []
+        asking: Tensor | None = None
+        strict = Sight.strict(visibility, queries, keys) if decoder and decoder.strict else None
         for i, layer in enumerate(self.layers):
             if batch.all_layers:
                 below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
-            only = batch.only if i == len(self.layers) - 1 else None
+            last = i == len(self.layers) - 1
+            read = partial(
+                layer,
+                x,
+                geometry,
+                memory=memory,
+                memory_sight=memory_sight,
+                cache=cache,
+                i=i,
+                behind=None if recalled is None else recalled.exchange(i, x),
+            )
             sight = sights[reach[i]]
-            read = partial(layer, x, geometry, sight, memory, memory_sight, cache, i)
-            if decoder is not None and i == len(self.layers) - 1:
-                x = decoder(x, places(batch, past))
+            if decoder is not None and (decoder.strict or last):
+                asking = decoder(x, places(batch, past)) if asking is None else asking
                 for time in range(decoder.times):
-                    x = read(asking=x, again=time > 0 and cache is not None)
-                continue
-            before, x = x, read(only=only)
+                    again = time > 0 and cache is not None
+                    asking = read(sight=strict or sight, asking=asking, again=again)
+                if last:
+                    x = asking
+                    break
+            before, x = x, read(sight=sight, only=batch.only if last else None)
             if self.convolution is not None and i == 0:
                 x = self.convolution(before, x, visibility)
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*below, x), -1) if below else x)
+
+    def check_recalls(self) -> None:
+        """Check that the stack can read a memory: what it knows of places are distances.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if not self.position.recalls or self.convolution is not None or self.a.global_attention:
+            raise ValueError(
+                f"{type(self.a.position).__name__} places cannot be counted through a memory of "
+                "what was read before: it needs distances, as those of Relative"
+            )
 
 
 def places(batch: Batch, past: int = 0) -> Int[Tensor, "_ t"]:

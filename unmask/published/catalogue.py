@@ -34,6 +34,7 @@ from unmask.published import (
     spanbert,
     t5,
     tinybert,
+    transformer_xl,
 )
 from unmask.published.card import Published
 from unmask.published.own import OWN, in_own_words
@@ -41,7 +42,7 @@ from unmask.published.own import OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt1, gpt, gpt3, neox, palm,
-    lamda, llama, mistral, qwen, gemma, olmo, t5,
+    lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -615,17 +615,21 @@ def network(
     """Return the network that a run begins with, for the ids of its tokenizer.
 
     Raises:
-        ValueError: the tokenizer has more ids than the given weights have vectors; or heads of this
-            network cannot look beside.
+        ValueError: the tokenizer has more ids than the given weights have vectors; or this network
+            has no heads that can look beside, or cannot read a memory.
     """
     own = card.with_vocabulary(tokenizer.special)
     if begun is None:
         model = own.build().initialize(recipe.seed)
+        if recipe.memory:
+            model.check_recalls()
         if recipe.look_beside:
             look_beside(model.stacks, recipe.look_beside)
         return model
     check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     model = begun.model
+    if recipe.memory:
+        model.check_recalls()
     other = {name: spec for name, spec in own.heads.items() if spec != model.specs[name]}
     for name, spec in other.items():
         model.add(name, spec)
@@ -732,7 +736,9 @@ def _steps(job: _Job) -> bool:
             if log is not None:
                 log(report)
             if job.dev and (last or report.step % recipe.evaluate_every == 0):
-                result = loop.evaluate_on(job.run.model, job.dev, world.device)
+                result = loop.evaluate_on(
+                    job.run.model, job.dev, world.device, memory=job.run.recipe.memory
+                )
                 if log is not None:
                     log.evaluation(report.step, result)
             stopped = stop.agreed(world)

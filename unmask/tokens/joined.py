@@ -90,6 +90,19 @@ class Joined:
             raise ValueError(f"the length of rows must be at least 1, got {length}")
         return rows.filled(self._pieces(length), length, self._borders())
 
+    def pieces(self, length: int) -> Int[np.ndarray, "rows 2"]:
+        """Cut the text into rows (start, end) of exactly `length` places, one behind the other.
+
+        What is left at the end, fewer places than that, is in no row.
+
+        Raises:
+            ValueError: a length below 1.
+        """
+        if length < 1:
+            raise ValueError(f"the length of rows must be at least 1, got {length}")
+        starts = np.arange(self.n_places // length) * length
+        return np.stack((starts, starts + length), 1)
+
     def document_of(self, places: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
         """Return the number, in the shards, of the document that each place is in or behind."""
         own = np.searchsorted(self.starts, places, "right") - 1

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import assert_never
+from itertools import islice
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -25,10 +25,10 @@ from unmask.tokens.vocabulary import (
     Characters,
     CodePoints,
     CodePointsWithSubwords,
-    Frame,
     TokenizerSpec,
     Unigram,
     WordPiece,
+    Words,
     names,
 )
 
@@ -66,20 +66,29 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         raise ValueError(
             f"{type(kind).__name__} needs a token for what it does not know: frame.unknown"
         )
-    elif isinstance(kind, WordPiece):
-        learned = _word_piece(kind, special, frame.unknown, texts)
-    elif isinstance(kind, BPE):
-        learned = _bpe(kind, special, frame.unknown, texts)
-    elif isinstance(kind, Unigram):
-        learned = _unigram(kind, special, frame, texts)
-    elif isinstance(kind, Characters):
-        learned = _characters(kind, special, frame.unknown, texts)
     else:
-        assert_never(kind)
+        learned = _learned(kind, special, frame.unknown, texts)
     reached, size = learned.get_vocab_size(), kind.size
     if reached < size:
         _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
     return pipeline.finish(learned, frame)
+
+
+def _learned(
+    kind: WordPiece | BPE | Unigram | Characters | Words,
+    special: tuple[str, ...],
+    unknown: str,
+    texts: Iterable[str],
+) -> Tokenizer:
+    if isinstance(kind, WordPiece):
+        return _word_piece(kind, special, unknown, texts)
+    if isinstance(kind, BPE):
+        return _bpe(kind, special, unknown, texts)
+    if isinstance(kind, Unigram):
+        return _unigram(kind, special, unknown, texts)
+    if isinstance(kind, Characters):
+        return _characters(kind, special, unknown, texts)
+    return _words(kind, special, unknown, texts)
 
 
 def merges(
@@ -165,14 +174,14 @@ def _byte_bpe(kind: ByteBPE, special: tuple[str, ...], texts: Iterable[str]) -> 
 
 
 def _unigram(
-    kind: Unigram, special: tuple[str, ...], frame: Frame, texts: Iterable[str]
+    kind: Unigram, special: tuple[str, ...], unknown: str, texts: Iterable[str]
 ) -> Tokenizer:
-    unknown = special.index(frame.unknown or "")
-    shell = pipeline.unigram([(name, 0.0) for name in special], unknown)
+    at = special.index(unknown)
+    shell = pipeline.unigram([(name, 0.0) for name in special], at)
     words, letters = _covered(_count(texts, shell, special))
     _room(kind.size, special, letters)
     pieces = unigram.learn(words, kind.size - len(special))
-    return pipeline.unigram([*((name, 0.0) for name in special), *pieces], unknown)
+    return pipeline.unigram([*((name, 0.0) for name in special), *pieces], at)
 
 
 def _characters(
@@ -187,6 +196,14 @@ def _characters(
     room = _room(kind.size, special, [])
     kept = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
     return pipeline.characters(_numbered(special, sorted(kept)), unknown)
+
+
+def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
+    shell = pipeline.words(_numbered(special, []), unknown)
+    frequency = _count(texts, shell, special)
+    room = _room(kind.size, special, [])
+    words = (w for w in sorted(frequency, key=lambda w: (-frequency[w], w)) if w not in special)
+    return pipeline.words(_numbered(special, [*islice(words, room)]), unknown)
 
 
 def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:

@@ -116,6 +116,13 @@ def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     return backend
 
 
+def words(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
+    """Build one whose tokens are what white space parts; a text comes back with single spaces."""
+    backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return backend
+
+
 def sentence_piece(
     model: sentencepiece.Model, first: Sequence[normalizers.Normalizer] = ()
 ) -> Tokenizer:

@@ -33,6 +33,7 @@ from unmask.tokens.vocabulary import (
     GPT2,
     ROBERTA,
     T5,
+    WORDS,
     ByteBPE,
     Bytes,
     Characters,
@@ -44,14 +45,15 @@ from unmask.tokens.vocabulary import (
     Unigram,
     Vocabulary,
     WordPiece,
+    Words,
     names,
     sentinels,
 )
 
 __all__ = [
-    "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "ByteBPE", "Bytes", "Characters",
+    "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "WORDS", "ByteBPE", "Bytes", "Characters",
     "CodePointTokenizer", "CodePoints", "CodePointsWithSubwords", "Frame", "Special", "Tokenizer",
-    "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "learn",
+    "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "Words", "learn",
 ]  # fmt: skip
 
 

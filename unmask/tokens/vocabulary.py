@@ -123,6 +123,7 @@ GEMMA = Frame(
     pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
     first=("<pad>", "<eos>", "<bos>", "<unk>"),
 )  # fmt: skip
+WORDS = Frame(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
 OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = Frame(
@@ -179,6 +180,13 @@ class Characters:
 
 
 @dataclass(frozen=True)
+class Words:
+    """One token a word, as white space parts them; the `size` most frequent ones, these first."""
+
+    size: int = 50_000
+
+
+@dataclass(frozen=True)
 class CodePoints:
     """One token a character, its id the Unicode code point; nothing is learned (CANINE)."""
 
@@ -191,7 +199,15 @@ class CodePointsWithSubwords:
 
 
 Vocabulary = (
-    WordPiece | ByteBPE | BPE | Unigram | Bytes | Characters | CodePoints | CodePointsWithSubwords
+    WordPiece
+    | ByteBPE
+    | BPE
+    | Unigram
+    | Bytes
+    | Characters
+    | Words
+    | CodePoints
+    | CodePointsWithSubwords
 )
 
 

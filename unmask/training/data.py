@@ -76,6 +76,8 @@ def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
     if recipe.sampling == 1:
         return
     told = f"sampling = {recipe.sampling:g}"
+    if recipe.unit == "stream":
+        raise ValueError(f"{told}: unit = stream keeps the order of the text; take another unit")
     if shards is not None and shards.sources is None:
         raise ValueError(
             f"{told}: {shards.folder} does not say of several sources which document is of which; "
@@ -95,10 +97,13 @@ def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
         ValueError: a question about one document is asked of rows of several.
     """
     about_one = [kind.asks for kind in QUESTIONS if kind.asks in objective.asks]
-    if recipe.unit == "corpus" and about_one:
+    if recipe.unit == "stream" and recipe.packing == "pack":
+        raise ValueError("unit = stream: its rows are full, and cannot be packed; leave 'bucket'")
+    if recipe.unit in ("corpus", "stream") and about_one:
         raise ValueError(
-            f"unit = corpus: its rows are of several documents, and {about_one[0]} is asked about "
-            "one; take 'document', 'paragraph' or 'sentence', or an objective without a question"
+            f"unit = {recipe.unit}: its rows are of several documents, and {about_one[0]} is asked "
+            "about one; take 'document', 'paragraph' or 'sentence', or an objective without a "
+            "question"
         )
 
 
@@ -202,7 +207,7 @@ class Data:
             length=self.length,
             batch_tokens=self.recipe.batch_tokens,
             micro_tokens=self.recipe.micro_tokens,
-            strategy=self.recipe.packing,
+            strategy="stream" if self.recipe.unit == "stream" else self.recipe.packing,
             documents=part.documents,
             sources=self._sources(part) if sampled else None,
             seed=self.recipe.seed,
@@ -239,9 +244,10 @@ def _shares(shards: Shards, part: Part, exponent: float) -> tuple[Share, ...]:
 
 def _part(shards: Shards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, length: int) -> Part:
     """Cut some documents, or a part of one, into rows of at most `length` tokens."""
-    if recipe.unit == "corpus":
+    if recipe.unit in ("corpus", "stream"):
         joined = Joined(shards, spans, separator(shards.tokenizer.special))
-        return Part(joined, joined.rows(length))
+        cut = joined.rows if recipe.unit == "corpus" else joined.pieces
+        return Part(joined, cut(length))
     return Part(shards, shards.rows(length, recipe.unit, within=spans))
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from unmask.batch import Batch, Visibility
+from unmask.batch import Batch, Memory, Visibility
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.tensors import digest_of
@@ -91,6 +91,55 @@ class Run:
     progress: Progress = field(default_factory=Progress)
     moving: bool = False
     """In the middle of changing weights: what there is now is no step's result."""
+    memories: "Memories" = field(init=False)
+    """Of the streams that this process reads."""
+
+    def __post_init__(self) -> None:
+        self.memories = Memories(self.recipe.memory)
+
+
+class Memories:
+    """A memory for each micro-batch of a step, which the same of the next step goes on with."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        """Places of each; 0: there are none."""
+        self._each: dict[int, Memory] = {}
+
+    def behind(self, i: int, batch: Batch) -> Batch:
+        """Give micro-batch i what stood before its rows."""
+        if not self.length or batch.goes_on is None:
+            return batch
+        known = self._each.get(i)
+        states = known.states if known is not None else []
+        if not batch.goes_on or (states and len(states[0]) != len(batch.inputs)):
+            known = None
+        self._each[i] = known or Memory(self.length)
+        return replace(batch, memory=self._each[i])
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._each = {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that is remembered, by micro-batch and layer."""
+        return {
+            f"{i}.{layer}": states
+            for i, memory in self._each.items()
+            for layer, states in enumerate(memory.states)
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what `tensors` returned."""
+        self.forget()
+        for name, states in sorted(tensors.items(), key=lambda item: _numbers(item[0])):
+            i, _ = _numbers(name)
+            self._each.setdefault(i, Memory(self.length)).states.append(states)
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    i, layer = name.split(".")
+    return int(i), int(layer)
 
 
 def start(
@@ -165,6 +214,8 @@ def train(run: Run) -> Iterator[Report]:
         sums, tokens, norm = _gradient(run, micro, step)
         rate = recipe.rate_at(step)
         moved = sums.finite and math.isfinite(norm)
+        if not moved:
+            run.memories.forget()  # of numbers that may not be numbers
         run.moving = True
         if moved:
             run.weights.clip(norm, recipe.clip)
@@ -216,7 +267,7 @@ def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
     answers: list[Mapping[str, Term]] = []
     for i, batch in enumerate(micro):
         torch.manual_seed(seed_of(run.recipe.seed, step, i, world.rank))
-        terms = run.forward(batch.to(world.device)).terms
+        terms = run.forward(run.memories.behind(i, batch.to(world.device))).terms
         # Each term is a mean over the places of the whole step: how the step is cut changes
         # nothing.
         losses = [t.weight * (t.total / max(counts[name], 1)) for name, t in terms.items()]
@@ -316,22 +367,27 @@ def _real(ids: Tensor, visibility: Visibility, last: Tensor | None) -> int:
 
 @torch.no_grad()
 def evaluate_on(
-    model: nn.Module, batches: Iterable[Batch], device: torch.device | str = "cpu"
+    model: nn.Module,
+    batches: Iterable[Batch],
+    device: torch.device | str = "cpu",
+    *,
+    memory: int = 0,
 ) -> dict[str, float]:
     """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
 
-    The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
-    seed. The model is left in the mode in which it was.
+    Of streams, `memory` places of what stood before are remembered. The same batches give the same
+    numbers: what is drawn (a generator's guesses) is drawn from one seed. The model is left in the
+    mode in which it was.
     """
     training = model.training
     model.eval()
-    sums = Sums()
+    sums, memories = Sums(), Memories(memory)
     try:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             for batch in batches:
                 counts = _counts(_counting(model), [batch])
-                terms = model(batch.to(device)).terms
+                terms = model(memories.behind(0, batch.to(device))).terms
                 sums += _sums(_read(_added([terms])), counts, [terms])
     finally:
         model.train(training)
@@ -373,6 +429,7 @@ def measure(
         if len(measured) == trial or enough or report.skipped_now:
             break
     run.recipe, run.progress = recipe, before
+    run.memories.forget()
     _take(run, progress, memory)
     total = spent + time.perf_counter() - begin
     return int(run.world.first(steps_for(minutes, measured, spent=total)))
@@ -407,9 +464,14 @@ def save(run: Run, folder: Path) -> Path | None:
         raise RuntimeError(
             f"step {run.progress.step + 1} was broken off: its weights are not saved"
         )
+    memories = run.world.gather(run.memories.tensors()) if run.recipe.memory else []
     if run.world.rank:
         return None
     tensors = {"model": model_tensors(run), "optimizer": run.optimizer.tensors()}
+    if memories:
+        tensors["memory"] = {
+            f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
+        }
     said = progress_of(run)
     return checkpoints.save(folder, run.progress.step, tensors, said, keep=run.recipe.keep)
 
@@ -453,6 +515,16 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         _take(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from None
+    if run.recipe.memory:
+        own = f"{run.world.rank}."
+        known = checkpoint.tensors("memory").items()
+        run.memories.load(
+            {
+                name.removeprefix(own): x.to(run.world.device)
+                for name, x in known
+                if name.startswith(own)
+            }
+        )
     run.progress = from_dict(Progress, fields)
 
 

@@ -66,6 +66,26 @@ class World:
         dist.all_gather(everyone, mine)
         return [_said(box.cpu()) for box in everyone]
 
+    def gather(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Give each process's tensors to all of them, in order of rank."""
+        if self.size == 1:
+            return [dict(tensors)]
+        forms = self.tell(
+            {n: [str(x.dtype).removeprefix("torch."), *x.shape] for n, x in tensors.items()}
+        )
+        result: list[dict[str, Tensor]] = []
+        for rank, form in enumerate(forms):
+            own = {
+                name: tensors[name].contiguous()
+                if rank == self.rank
+                else torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
+                for name, (dtype, *shape) in form.items()
+            }
+            for tensor in own.values():
+                dist.broadcast(tensor, rank)
+            result.append(own)
+        return result
+
     def first(self, value: Any) -> Any:
         """Give all processes what the first one says: a path, a number of steps."""
         return self.tell(value if self.rank == 0 else None)[0]

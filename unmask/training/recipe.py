@@ -115,10 +115,15 @@ class Recipe:
 
     length: int | None = None
     """Tokens a row, at most."""
-    unit: Literal["corpus", "document", "paragraph", "sentence"] = "document"
+    unit: Literal["corpus", "stream", "document", "paragraph", "sentence"] = "document"
     """What a row is a piece of: rows never cross its borders. "corpus": as many full sentences as
     fit, of one document after the other, with a special token between documents, which see each
-    other (FULL-SENTENCES of Liu et al. 2019, section 4.2)."""
+    other (FULL-SENTENCES of Liu et al. 2019, section 4.2). "stream": all documents
+    likewise, cut into rows of one length, which keep their order: those of a step go on where those
+    of the step before ended."""
+    memory: int = 0
+    """With unit = stream: so many places before each row, as the network has read them, stand
+    behind it in every layer (Dai et al. 2019, section 3.2). 0: none."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Rows of like length padded to the longest, or several in one, which do not see each other."""
     batch_tokens: int = 4096
@@ -160,6 +165,12 @@ class Recipe:
         _between("clip", self.clip, 0.0, math.inf)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
+        _between("memory", float(self.memory), 0.0, math.inf)
+        if self.memory and self.unit != "stream":
+            raise ValueError(
+                f"memory = {self.memory} is of what stood before a row, so unit must be 'stream', "
+                f"got {self.unit!r}"
+            )
         _between("look_beside", float(self.look_beside), 0.0, math.inf)
         if not 0 <= self.sampling <= 1:
             raise ValueError(f"sampling must be from 0 to 1, got {self.sampling}")

@@ -1,0 +1,192 @@
+"""Streams: rows that go on where those of the step before ended, and a memory of what was there."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_text import corpus
+
+from unmask.batch import IGNORE
+from unmask.checkpoints import folder as checkpoints
+from unmask.hiding import objectives
+from unmask.model.architecture import Architecture
+from unmask.published.catalogue import MODELS
+from unmask.serving.prepare import prepare
+from unmask.serving.pretrain import network
+from unmask.tokens.shards import Shards
+from unmask.training import loop
+from unmask.training.data import Data, lay_out
+from unmask.training.recipe import Recipe
+
+RECIPE = Recipe(
+    model="transformer-xl-mini", unit="stream", memory=24, dev=0.2, batch_tokens=64, steps=6,
+    precision="float32", rate=1e-2, log_every=4,
+)  # fmt: skip
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text.txt").write_text(corpus(40, seed=3))
+    prepare(
+        [folder / "text.txt"], out=folder / "data", model=RECIPE.model, vocab_size=300, quiet=True
+    )
+    return Shards.open(folder / "data")
+
+
+def laid_out(shards: Shards, recipe: Recipe = RECIPE) -> Data:
+    return lay_out(shards, recipe, MODELS[RECIPE.model].objective, LENGTH)
+
+
+def begun(shards: Shards, recipe: Recipe = RECIPE) -> loop.Run:
+    card = MODELS[recipe.model]
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    a = replace(a, d_model=16, n_layers=2, n_heads=2, d_ff=32, dropout=0.1, final_dropout=0.1)
+    model = network(replace(card, architecture=a), recipe, shards.tokenizer)
+    data = laid_out(shards, recipe)
+    return loop.start(recipe, model, data.batches)
+
+
+def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None:
+    data = laid_out(shards)
+    whole = data.train.texts.text(0, int(data.train.rows[-1, 1])).ids
+    n_steps = len(data.train.rows) // 4
+    reads, asks = [], []
+    for i, ((batch,), _) in enumerate(itertools.islice(data.batches(None), n_steps + 1)):
+        assert batch.targets is not None
+        assert batch.inputs.shape == (4, LENGTH)
+        assert batch.visibility.causal
+        assert batch.visibility.document is None
+        assert batch.goes_on == (i not in (0, n_steps))
+        reads.append(batch.inputs.numpy())
+        asks.append(batch.targets.numpy())
+    assert (reads[0] == reads[-1]).all(), "the second epoch is as the first"
+    read, asked = np.concatenate(reads[:-1], 1), np.concatenate(asks[:-1], 1)
+    assert (read[:, 1:] == asked[:, :-1]).all()
+    assert (asked.flatten() == whole[: asked.size]).all()
+    assert (read[1:, 0] == asked[:-1, -1]).all(), "a stream reads the token before it, too"
+    assert read[0, 0] == shards.tokenizer.special.start
+    assert not (asked == IGNORE).any()
+
+
+def test_the_same_for_any_workers_and_after_resuming(shards: Shards) -> None:
+    def said(data: Data, n: int, cursor: object = None) -> list[object]:
+        return [
+            ([(b.inputs.tolist(), b.goes_on) for b in micro], after)
+            for micro, after in itertools.islice(data.batches(cursor), n)
+        ]
+
+    data = laid_out(shards)
+    whole = said(data, 12)
+    assert said(replace(data, workers=1), 5) == whole[:5]
+    assert said(data, 5, whole[6][1]) == whole[7:]
+
+
+def test_what_is_remembered_is_what_stood_before(shards: Shards) -> None:
+    """Without learning and dropout, a row says what it says behind all of its past."""
+    run = begun(shards, replace(RECIPE, memory=10_000))
+    model = run.model.eval()
+    micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
+    parts = [model(run.memories.behind(0, b), scores=True).scores for b in micro]
+    whole = replace(micro[0], **{
+        name: torch.cat([getattr(b, name) for b in micro], 1) for name in ("inputs", "targets")
+    })  # fmt: skip
+    ours = torch.cat([next(iter(s.values())).unflatten(0, (4, -1)) for s in parts], 1)
+    theirs = next(iter(model(whole, scores=True).scores.values())).unflatten(0, (4, -1))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path) -> None:
+    for precision in ("float32", "bfloat16"):
+        recipe = replace(RECIPE, precision=precision, micro_tokens=32)
+        straight = begun(shards, recipe)
+        assert len(list(loop.train(straight))) == 6
+        folder = tmp_path / precision
+        folder.mkdir()
+        broken = begun(shards, recipe)
+        for report in loop.train(broken):
+            if report.step == 3:
+                break
+        loop.save(broken, folder)
+        again = begun(shards, recipe)
+        found = checkpoints.newest(folder)[0]
+        assert found is not None
+        loop.restore(again, found)
+        assert set(again.memories.tensors()) == {f"{i}.{j}" for i in (0, 1) for j in (0, 1)}
+        list(loop.train(again))
+        ours, theirs = loop.model_tensors(straight), loop.model_tensors(again)
+        assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
+        forgetful = begun(shards, recipe)
+        loop.restore(forgetful, found)
+        forgetful.memories.forget()
+        list(loop.train(forgetful))
+        theirs = loop.model_tensors(forgetful)
+        assert [n for n in ours if not torch.equal(ours[n], theirs[n])]
+
+
+def test_a_trial_of_some_steps_leaves_nothing_behind(shards: Shards) -> None:
+    run, straight = begun(shards), begun(shards)
+    loop.measure(run, 0.001, trial=2)
+    list(loop.train(run))
+    list(loop.train(straight))
+    ours, theirs = loop.model_tensors(run), loop.model_tensors(straight)
+    assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
+
+
+def test_a_step_without_a_finite_gradient_is_forgotten(shards: Shards) -> None:
+    run = begun(shards)
+    steps = loop.train(run)
+    next(steps)
+    for states in run.memories.tensors().values():
+        states.fill_(float("nan"))
+    assert next(steps).skipped_now
+    assert run.memories.tensors() == {}
+    assert not next(steps).skipped_now
+
+
+def test_held_out_text_is_read_with_a_memory_too(shards: Shards) -> None:
+    run = begun(shards)
+    batches = laid_out(shards).dev_batches()
+    assert [b.goes_on for b in batches] == [False] + [True] * (len(batches) - 1)
+    with_memory = loop.evaluate_on(run.model, batches, memory=24)
+    assert with_memory == loop.evaluate_on(run.model, batches, memory=24)
+    assert with_memory["loss"] != loop.evaluate_on(run.model, batches)["loss"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"unit": "document"}, "memory = 24 .* unit must be 'stream', got 'document'"),
+        ({"memory": -1}, "memory must be at least 0, got -1"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(RECIPE, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "objective", "says"),
+    [
+        ({"packing": "pack"}, objectives.GPT, "cannot be packed"),
+        ({"sampling": 0.5}, objectives.GPT, "keeps the order of the text"),
+        ({}, objectives.BERT, "next_sentence is asked about one"),
+    ],
+)
+def test_what_cannot_be_asked_of_streams_is_refused(
+    changes: dict, objective: objectives.Objective, says: str, shards: Shards
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        lay_out(shards, replace(RECIPE, **changes), objective, LENGTH)
+
+
+def test_a_model_that_cannot_recall_says_so(shards: Shards) -> None:
+    with pytest.raises(ValueError, match="Learned places cannot be counted through a memory"):
+        begun(shards, replace(RECIPE, model="gpt2-mini"))
+    with pytest.raises(ValueError, match="only a model of one stack"):
+        MODELS["t5-mini"].build().check_recalls()
