@@ -161,13 +161,11 @@ class Memory:
     has behind it.
     """
 
-    def __init__(self, length: int, *, first: int | None = None) -> None:
+    def __init__(self, length: int) -> None:
         if length < 1:
             raise ValueError(f"a memory must have at least 1 place, got {length}")
         self.length = length
         """Places that are remembered, at most: the last."""
-        self.first = first
-        """Of each text so many places enter the memory, from its start; None: all."""
         self.states: "list[Float[torch.Tensor, 'b m d']]" = []
         """What entered each layer."""
 
@@ -189,7 +187,7 @@ class Memory:
             raise ValueError(
                 f"the memory is of {len(behind)} rows, but {len(x)} are to go on with it"
             )
-        new = x.detach()[:, : self.first]
+        new = x.detach()
         new = new if behind is None else torch.cat((behind.to(new.dtype), new), 1)
         new = new[:, -self.length :]
         self.states[layer : layer + 1] = [new]
@@ -240,6 +238,9 @@ class Batch:
     goes_on: bool | None = None
     """Rows are pieces of streams: whether each goes on where that of the batch before ended, or
     begins. None: they are texts of their own."""
+    backward: "Bool[torch.Tensor, 'b'] | None" = None
+    """Rows whose columns stand in the reverse order of their tokens: what a memory holds of them
+    stands behind. None: there are none."""
     memory: Memory | None = None
     """What stood before the rows, as the network has read it; it is changed in reading. None:
     nothing did."""
@@ -253,6 +254,8 @@ class Batch:
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
+        if self.backward is not None and len(self.backward) != len(self.inputs):
+            raise ValueError(f"backward has {len(self.backward)} rows, inputs {len(self.inputs)}")
         for name in ("targets", "turn", "place", "segments", "parts", "original"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:

@@ -876,6 +876,15 @@ def evaluate(
     seed: Annotated[
         int, _option("--seed", metavar="N", help="Of the hidden places, or the examples.")
     ] = 0,
+    memory: Annotated[
+        int | None,
+        _option(
+            "--memory",
+            metavar="N",
+            help="Places before those that each layer remembers.",
+            default="as in pretraining",
+        ),
+    ] = None,
     task: Annotated[
         list[str] | None,
         _option(
@@ -925,8 +934,10 @@ def evaluate(
     if pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
-        if length is not None or text is not None:
-            raise ValueError(f"{model}: labels; --length and --text are for held-out text")
+        if length is not None or text is not None or memory is not None:
+            raise ValueError(
+                f"{model}: labels; --length, --memory and --text are for held-out text"
+            )
         scores = pipeline.score(sources[0], encoding_errors=encoding_errors)
         _print(scores) if as_json else print(
             "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())
@@ -936,6 +947,7 @@ def evaluate(
         sources,
         length=length,
         seed=seed,
+        memory=memory,
         document=document,
         text=text,
         encoding_errors=encoding_errors,

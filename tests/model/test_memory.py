@@ -82,15 +82,11 @@ def test_no_gradient_passes_into_a_memory() -> None:
     assert (stack.tokens.weight.grad.abs().sum(-1) > 0).sum() <= 3
 
 
-def test_a_memory_keeps_the_last_places_or_the_first_of_each_text() -> None:
+def test_a_memory_keeps_the_last_places() -> None:
     memory = Memory(3)
     for start in (0, 4):
         memory.exchange(0, torch.arange(start, start + 4.0)[None, :, None])
     assert memory.states[0].flatten().tolist() == [5, 6, 7]
-    memory = Memory(3, first=1)
-    for start in (0, 4):
-        memory.exchange(0, torch.arange(start, start + 4.0)[None, :, None])
-    assert memory.states[0].flatten().tolist() == [0, 4]
 
 
 @pytest.mark.parametrize("position", [Learned(20), Rotary()])

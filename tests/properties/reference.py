@@ -92,6 +92,15 @@ def longformer(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     return _like_bert("longformer", "Longformer", kind, small | changes)
 
 
+def xlnet(kind: str = "LMHeadModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "d_model": 32, "n_layer": 3, "n_head": 4, "d_inner": 64, "mem_len": 8,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"XLNet{kind}")(hf.XLNetConfig(**(sizes | changes))))
+
+
 def distilbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     import transformers as hf
 
@@ -255,6 +264,8 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "longformer, other windows, two segments": lambda: longformer(
         attention_window=[12, 6], type_vocab_size=2, num_hidden_layers=2
     ),
+    "xlnet": xlnet,
+    "xlnet, distances clamped, relu": lambda: xlnet(clamp_len=5, ff_activation="relu"),
     "gpt": gpt,
     "gpt, relu": lambda: gpt(afn="relu"),
     "gpt2": gpt2,

@@ -74,6 +74,29 @@ def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None
     assert not (asked == IGNORE).any()
 
 
+def test_every_other_stream_is_read_from_its_end(shards: Shards) -> None:
+    recipe = replace(RECIPE, both_ways=True)
+    data = lay_out(shards, recipe, objectives.XLNET, LENGTH)
+    special = shards.tokenizer.special
+    frame = len(special.before) + len(special.after)
+    (first,), (second,) = (micro for micro, _ in itertools.islice(data.batches(None), 2))
+    assert first.backward is not None
+    assert first.backward.tolist() == [False, True, False, True]
+    n = len(data.train.rows) // 4
+    for batch, step in ((first, 0), (second, 1)):
+        for row in range(4):
+            number = row * n + (n - 1 - step if row % 2 else step)
+            text = data.train.texts.text(*data.train.rows[number].tolist()).ids
+            read = batch.inputs[row].flip(0) if row % 2 else batch.inputs[row]
+            assert read.tolist() == [*special.before, *text.tolist(), *special.after]
+            assert len(read) == len(text) + frame
+        rank = batch.visibility.rank
+        assert rank is not None
+        assert batch.targets is not None
+        assert ((rank > 0) == (batch.targets != IGNORE)).all()
+        assert (batch.targets[rank > 0] == batch.inputs[rank > 0]).all()
+
+
 def test_the_same_for_any_workers_and_after_resuming(shards: Shards) -> None:
     def said(data: Data, n: int, cursor: object = None) -> list[object]:
         return [
@@ -163,6 +186,7 @@ def test_held_out_text_is_read_with_a_memory_too(shards: Shards) -> None:
     [
         ({"unit": "document"}, "memory = 24 .* unit must be 'stream', got 'document'"),
         ({"memory": -1}, "memory must be at least 0, got -1"),
+        ({"both_ways": True, "memory": 0, "unit": "corpus"}, "both_ways: unit must be 'stream'"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
@@ -176,6 +200,7 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
         ({"packing": "pack"}, objectives.GPT, "cannot be packed"),
         ({"sampling": 0.5}, objectives.GPT, "keeps the order of the text"),
         ({}, objectives.BERT, "next_sentence is asked about one"),
+        ({"both_ways": True}, objectives.GPT, "told forward"),
     ],
 )
 def test_what_cannot_be_asked_of_streams_is_refused(

@@ -29,6 +29,7 @@ from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec, Model, kept_with
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
+from unmask.model.decoder import MaskDecoder
 from unmask.model.names import Names, Read
 from unmask.published.card import Published, longest, resized
 from unmask.published.catalogue import family
@@ -268,12 +269,15 @@ def _as_stored(
     table = names.theirs_of("backbone.tokens", state)
     tied = own is None or table is None or torch.equal(own, table)
     known = {**said, "tied": tied}
-    if names.theirs_of("heads.language.decoder.table", state) is None:
-        known["decoder"] = None
-    return {
-        name: replace(spec, **known) if isinstance(spec, Language) else spec
-        for name, spec in heads.items()
-    }
+    placeless = names.theirs_of("heads.language.decoder.table", state) is None
+
+    def found(spec: HeadSpec) -> HeadSpec:
+        if not isinstance(spec, Language):
+            return spec
+        gone = {"decoder": None} if placeless and isinstance(spec.decoder, MaskDecoder) else {}
+        return replace(spec, **known, **gone)
+
+    return {name: found(spec) for name, spec in heads.items()}
 
 
 def _fill(

@@ -7,8 +7,9 @@ from typing import cast
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
-from unmask.batch import Batch, Example, Tokens
+from unmask.batch import IGNORE, Batch, Example, Memory, Tokens, Visibility
 from unmask.generation.reading import at_rest
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
@@ -16,6 +17,7 @@ from unmask.heads.model import Head, Model, asked_by
 from unmask.hiding.collate import by_size, pad, size
 from unmask.hiding.objectives import AnyObjective
 from unmask.text.corpus import Document
+from unmask.tokens.joined import separator
 from unmask.tokens.tokenizer import Tokenizer
 
 WINDOW = 256
@@ -57,6 +59,7 @@ def evaluate(
     length: int,
     batch_tokens: int = 8192,
     seed: int = 0,
+    memory: int = 0,
 ) -> Evaluation:
     """Ask what pretraining asks, of text that the model has not seen; nothing is learned.
 
@@ -65,6 +68,11 @@ def evaluate(
     each piece after the start token alone, and not for the end of a document. So its figures are
     somewhat worse than with all that stands before (a sliding window would cost a forward for each
     stride).
+
+    With a memory, the documents are one text after the other, and what stood before each piece, as
+    the network has read it, is behind it in every layer (Dai et al. 2019, arXiv:1901.02860, section
+    3.2): so each token is told from all that was read within it and the memory, at the cost of a
+    piece alone. What parts documents is read, and not asked.
 
     Of a masked model, the same seed hides the same places. What is not the next sentence comes from
     another document among the next 256 pieces.
@@ -77,9 +85,11 @@ def evaluate(
         length: tokens of a piece, special ones included, at most.
         batch_tokens: read at once.
         seed: of what is hidden.
+        memory: places that each layer remembers; it may be longer than in training.
 
     Raises:
-        ValueError: the model has no head for what the objective asks, or there is nothing to ask.
+        ValueError: the model has no head for what the objective asks, there is nothing to ask, or
+            there is a memory, and the model cannot read one, or does not read forward.
         FloatingPointError: the loss is not finite.
     """
     terms = {asked_by(name, spec) for name, spec in model.specs.items()}
@@ -98,22 +108,76 @@ def evaluate(
         if asked_by(name, spec) in objective.asks
     ]
     sums: dict[str, _Sum] = {}
+    if memory:
+        if not objective.causal:
+            raise ValueError("a memory is of models that only read forward")
+        model.check_recalls()
+        batches = _recalling(documents, tokenizer, length, Memory(memory), read)
+    else:
+        windows = _windows(_pieces(documents, tokenizer, budget, read))
+        batches = _apart(windows, objective, tokenizer, batch_tokens, seed)
     with at_rest(model), torch.random.fork_rng():
         torch.manual_seed(seed)  # of a generator's guesses
-        for pieces in _windows(_pieces(documents, tokenizer, budget, read)):
-            examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
-            for batch in _batches(examples, tokenizer, batch_tokens):
-                wanted = {name for head in answering for name in head.count(batch)}
-                for name, term in model(batch.to(model.device)).terms.items():
-                    if name in wanted:
-                        right = 0 if term.right is None else int(term.right)
-                        sums.setdefault(name, _Sum()).add(float(term.total), term.count, right)
+        for batch in batches:
+            wanted = {name for head in answering for name in head.count(batch)}
+            for name, term in model(batch.to(model.device)).terms.items():
+                if name in wanted:
+                    right = 0 if term.right is None else int(term.right)
+                    sums.setdefault(name, _Sum()).add(float(term.total), term.count, right)
     sums = {name: s for name, s in sums.items() if s.count}
     if not sums:
         raise ValueError(
             f"nothing to ask: the text has {read.documents} documents and {read.tokens} tokens"
         )
     return _evaluation(sums, read, _naming(model), causal=objective.causal)
+
+
+def _apart(
+    windows: Iterable[list["_Piece"]],
+    objective: AnyObjective,
+    tokenizer: Tokenizer,
+    batch_tokens: int,
+    seed: int,
+) -> Iterator[Batch]:
+    """Make batches of pieces that are read each on its own."""
+    for pieces in windows:
+        examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
+        yield from _batches(examples, tokenizer, batch_tokens)
+
+
+def _recalling(
+    documents: Iterable[Document], tokenizer: Tokenizer, length: int, memory: Memory, read: "_Read"
+) -> Iterator[Batch]:
+    """Make a batch of each piece of a text, each of which goes on with the memory."""
+    special = tokenizer.special
+    between = np.array(separator(special), np.int64)
+    before, ids, asked = special.start, [between[:0]], [between[:0]]
+
+    def batch(text: Int[np.ndarray, "t"], answers: Int[np.ndarray, "t"]) -> Batch:
+        where = np.flatnonzero(answers != IGNORE)
+        return Batch(
+            inputs=torch.from_numpy(np.concatenate(([before], text[:-1])))[None],
+            visibility=Visibility(causal=True),
+            targets=torch.from_numpy(answers)[None],
+            asked=torch.from_numpy(where),
+            memory=memory,
+        )
+
+    for document in documents:
+        found = tokenizer.encode(document.text).ids.astype(np.int64)
+        read.documents += 1
+        read.words += len(document.text.split())
+        read.bytes += len(document.text.encode())
+        read.tokens += len(found)
+        text = np.concatenate((*ids, found, between))
+        answers = np.concatenate((*asked, found, np.full(len(between), IGNORE)))
+        whole = len(text) // length * length
+        for start in range(0, whole, length):
+            yield batch(text[start : start + length], answers[start : start + length])
+            before = int(text[start + length - 1])
+        ids, asked = [text[whole:]], [answers[whole:]]
+    if len(ids[0]):
+        yield batch(ids[0], asked[0])
 
 
 @dataclass

@@ -175,10 +175,14 @@ class LanguageHead(nn.Module):
         # in a tuple: the backbone's parameter, not one more of this module's
         self._table = (table,)
 
+    @property
+    def blind(self) -> bool:
+        """Whether what asks for a token may not see it, so that no mask need stand there."""
+        return self.decoder is not None and self.decoder.strict
+
     def asker(self, batch: Batch) -> Asker | None:
         """Return what asks the backbone's layers for this batch, if not their own input."""
-        strict = self.decoder is not None and self.decoder.strict
-        return None if strict and not batch.blind else self.decoder
+        return None if self.blind and not batch.blind else self.decoder
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:

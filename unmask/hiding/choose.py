@@ -216,6 +216,54 @@ TRIES = 20
 
 
 @dataclass(frozen=True)
+class Contexts:
+    """Runs of n whole words, each somewhere within `context` times as many tokens of its own.
+
+    Yang et al. 2019, arXiv:1906.08237, section 3.1 (there K; its section 2.3 hides 1 of K tokens);
+    n is drawn with a chance proportional to 1/n up to `longest` (released code, `_sample_mask`).
+    What the runs leave of round(tokens / context) is hidden token by token.
+    """
+
+    context: int = 6
+    longest: int = 5
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.context < 2:
+            raise ValueError(f"context must be at least 2, got {self.context}")
+        if self.longest < 1:
+            raise ValueError(f"longest must be at least 1 word, got {self.longest}")
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide runs of words, from left to right."""
+        first, sizes = _words(text, free)
+        weights = 1 / np.arange(1, self.longest + 1)
+        weights /= weights.sum()
+        budget = max(1, round(len(free) / self.context))
+        hidden, begin = np.zeros(len(free), bool), 0
+        while budget:
+            n = int(rng.choice(self.longest, p=weights)) + 1
+            behind = int(rng.integers(n * self.context))
+            i = int(np.searchsorted(first, begin + behind))
+            if i == len(first):
+                break
+            run = _run(int(first[i]), sizes[i : i + n], free, budget)
+            hidden[run] = True
+            budget -= run.stop - run.start
+            begin = max(run.stop, run.start + 1) + n * self.context - behind - n
+        left = np.flatnonzero(free & ~hidden)
+        hidden[rng.choice(left, min(budget, len(left)), replace=False)] = True
+        return hidden
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Every word may be one token: no better bound than token by token."""
+        return Tokenwise(1 / self.context).folded(n)
+
+
+@dataclass(frozen=True)
 class Spans:
     """Spans of `mean` tokens on average, at random places, with `rate` of all tokens in them.
 

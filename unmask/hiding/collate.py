@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from unmask.batch import IGNORE, Batch, Example, Visibility
 from unmask.tokens.vocabulary import Special
@@ -43,6 +43,7 @@ class Arrays:
     wide: Int[np.ndarray, "b g"] | None
     blind: bool
     goes_on: bool | None = None
+    backward: Bool[np.ndarray, "b"] | None = None
 
     def batch(self) -> Batch:
         """Make tensors of the arrays, without copying them."""
@@ -69,6 +70,7 @@ class Arrays:
             wide=tensor(self.wide),
             blind=self.blind,
             goes_on=self.goes_on,
+            backward=tensor(self.backward),
         )
 
 

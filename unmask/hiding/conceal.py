@@ -162,6 +162,34 @@ class InTurn(_Framed):
 
 
 @dataclass(frozen=True)
+class Order(_Framed):
+    """Hidden tokens come last in a random order, and each is asked where those before it are seen.
+
+    Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
+    as it is; the rank of a shown token is 0, that of a hidden one its place in the order, from 1.
+    What asks may see only lower ranks, so not its own token (`Example.blind`).
+    Deviates: the order is drawn over the whole text; in the released code, over each of its halves
+    apart, the second after the first.
+    """
+
+    asks: ClassVar[str] = "permuted"
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Draw the order."""
+        hidden = hidden & can_be_hidden(text.ids, special)
+        rank = np.zeros(len(text), np.int64)
+        rank[hidden] = 1 + rng.permutation(int(hidden.sum()))
+        targets = np.where(hidden, text.ids, IGNORE)
+        return Example(inputs=text.ids, targets=targets, rank=rank, blind=True)
+
+
+@dataclass(frozen=True)
 class Sentinels:
     """Fold every hidden run into a sentinel; the decoder says sentinel, run, sentinel, run.
 

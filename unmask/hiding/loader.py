@@ -186,6 +186,8 @@ class Streams(Plan):
 
     width: int
     """Tokens of a row, of which a step has so many as fit `batch_tokens`."""
+    both_ways: bool = False
+    """Every other stream is read from its end, row by row: its rows are -1 - their numbers."""
 
     @cached_property
     def n_windows(self) -> int:
@@ -200,6 +202,8 @@ class Streams(Plan):
         """Return the batches of the epoch: one row of each stream."""
         n = min(max(1, self.batch_tokens // self.width), len(order))
         streams = order[: len(order) // n * n].reshape(n, -1)
+        if self.both_ways:
+            streams[1::2] = -1 - streams[1::2, ::-1]
         return [[[row] for row in rows] for rows in streams.T.tolist()]
 
     def micro(self, groups: Groups, limit: int | None) -> list[Groups]:
@@ -257,6 +261,9 @@ class Loader:
     strategy: Literal["bucket", "pack", "stream"] = "bucket"
     """Examples of like length padded to the longest, several examples in each row, or rows that go
     on where those of the step before ended (see `Streams`)."""
+    both_ways: bool = False
+    """Every other stream is read from its end (Yang et al. 2019, arXiv:1906.08237, section 2.2,
+    "bidirectional data input pipeline")."""
     documents: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
     sources: Sources | None = None
@@ -279,7 +286,12 @@ class Loader:
         sizes = self.objective.size(self.rows[:, 1] - self.rows[:, 0], self.special)
         if self.strategy == "stream":
             width = int(sizes.max())
-            return Streams(sizes=sizes, batch_tokens=self.batch_tokens, width=width)
+            return Streams(
+                sizes=sizes,
+                batch_tokens=self.batch_tokens,
+                width=width,
+                both_ways=self.both_ways,
+            )
         width = self.length if self.strategy == "pack" else None
         return Plan(
             sizes=sizes,
@@ -327,15 +339,18 @@ class Loader:
             )
 
     def _reading(self, i: int, epoch: int) -> "_Reading":
+        backward = i < 0
+        i = -1 - i if backward else i
         if self.sources is not None:
             epoch, i = divmod(i, len(self.rows))  # a round of the row's source is its epoch
         if self.objective.times is not None:
             epoch %= self.objective.times
-        return epoch, i, int(self.rows[i, 0]), int(self.rows[i, 1])
+        return epoch, i, int(self.rows[i, 0]), int(self.rows[i, 1]), backward
 
 
-_Reading = tuple[int, int, int, int]
-"""A row, after how often it was read before: where its text starts, and where it ends."""
+_Reading = tuple[int, int, int, int, bool]
+"""A row, after how often it was read before: where its text starts, where it ends, and whether it
+is of a stream that is read from its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,8 +388,12 @@ class _Maker:
     streams: bool
 
     def __call__(self, work: _Work) -> _Done:
-        micro = [self._arrays(groups) for groups in work.micro]
-        return _Done([replace(arrays, goes_on=work.goes_on) for arrays in micro], work.after)
+        return _Done([self._of_streams(groups, work.goes_on) for groups in work.micro], work.after)
+
+    def _of_streams(self, groups: Sequence[Sequence[_Reading]], goes_on: bool | None) -> Arrays:
+        backward = np.array([group[0][4] for group in groups])
+        arrays = replace(self._arrays(groups), goes_on=goes_on)
+        return replace(arrays, backward=backward) if backward.any() else arrays
 
     def __getitem__(self, work: _Work) -> _Done | _Failed:
         """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""
@@ -387,14 +406,27 @@ class _Maker:
         examples = [[self._example(*reading) for reading in group] for group in groups]
         return arrange(examples, self.special, width=self.width)
 
-    def _example(self, epoch: int, row: int, start: int, end: int) -> Example:
+    def _example(self, epoch: int, row: int, start: int, end: int, backward: bool) -> Example:
         rng = np.random.default_rng([self.seed, epoch, row])
         text = self.texts.text(start, end)
         if self.streams and start:
             text = replace(text, before=int(self.texts.text(start - 1, start).ids[0]))
         if self.others is not None and (other := another(row, *self.others, rng)) is not None:
             text = replace(text, other=self.texts.text(*other))
-        return self.objective(text, self.special, rng)
+        example = self.objective(text, self.special, rng)
+        return _turned(example) if backward else example
+
+
+def _turned(example: Example) -> Example:
+    """Lay a text out from its end to its beginning."""
+    rank, segments = example.rank, example.segments
+    return replace(
+        example,
+        inputs=example.inputs[::-1],
+        targets=example.targets[::-1],
+        rank=None if rank is None else rank[::-1],
+        segments=None if segments is None else segments[::-1],
+    )
 
 
 def another(
@@ -529,6 +561,8 @@ def _check(loader: Loader) -> None:
     if not 0 <= loader.rank < loader.world:
         raise ValueError(f"rank must be between 0 and {loader.world - 1}, got {loader.rank}")
     _check_rows(loader)
+    if loader.both_ways and (loader.strategy != "stream" or loader.objective.causal):
+        raise ValueError("only streams of what is not told forward are read both ways")
     if loader.strategy == "stream" and loader.sources is not None:
         raise ValueError("sources cannot be sampled in streams, whose rows keep their order")
     if loader.strategy == "pack" and loader.objective.pairs:

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, SENTENCE, Example, Tokens
 from unmask.hiding.choose import (
+    Contexts,
     Everything,
     NGrams,
     Spans,
@@ -18,7 +19,7 @@ from unmask.hiding.choose import (
     can_be_hidden,
     check_shares,
 )
-from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
+from unmask.hiding.conceal import Future, InPlace, InTurn, Order, Sentinels, join
 from unmask.tokens.vocabulary import Special, Subwords
 
 
@@ -72,8 +73,8 @@ class AnyObjective(Protocol):
 class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
-    choose: Tokenwise | Words | NGrams | WordSpans | Spans | Tail | Everything
-    conceal: InPlace | InTurn | Sentinels | Future
+    choose: Tokenwise | Words | NGrams | WordSpans | Contexts | Spans | Tail | Everything
+    conceal: InPlace | InTurn | Order | Sentinels | Future
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -593,6 +594,8 @@ ALBERT = Pair(Hide(NGrams(rate=0.15), InPlace(mask=0.8, random=0.1)), SentenceOr
 """Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
 SPANBERT = Hide(WordSpans(rate=0.15), InPlace(mask=0.8, random=0.1, together=True))
 """Joshi et al. 2020, sections 3.1 and 3.3: spans, and no second text."""
+XLNET = Hide(Contexts(), Order())
+"""Yang et al. 2019, sections 2.3 and 3.1: spans, 1 of 6 tokens, are asked in a random order."""
 ELECTRA = Hide(Tokenwise(rate=0.15), InPlace(mask=0.85, random=0.0))
 """Clark et al. 2020, section 2; of the hidden tokens 15 % are left as they are (released code,
 `mask`)."""

@@ -43,7 +43,9 @@ class Names:
     `**` stands for all modules below.
 
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
-    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head;
+    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
+    `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
+    matrix is transposed, too;
     `tied` that theirs is a second copy, checked on reading and not written; `beside:name` that the
     line counts only where we have that module too; `-  theirs` that theirs is left out on purpose.
     Of several lines for one of theirs the first counts whose ours exist, and likewise of several
@@ -57,7 +59,7 @@ class Names:
     @property
     def by_head(self) -> bool:
         """Some tensors are joined head by head."""
-        return any(rule.operation == "by_head" for rule in self.rules)
+        return any(rule.operation in _BY_HEAD for rule in self.rules)
 
     def sized(self, a: AnyArchitecture) -> "Names":
         """Return the table for models of this architecture: some cut tensors by its heads."""
@@ -146,6 +148,8 @@ class Names:
         """Do what the rule says; of tensors joined head by head, `inner` ones become outer."""
         if rule.operation == "transposed":
             return tensor.T if tensor.dim() == 2 else tensor
+        if rule.operation in ("in_heads", "transposed_in_heads"):
+            return self._in_heads(tensor, transposed=rule.operation != "in_heads")
         if rule.operation != "by_head":
             return tensor
         if self.heads is None:
@@ -155,12 +159,24 @@ class Names:
         cut = tensor.unflatten(0, (n // inner, inner, -1))  # outer, inner, rows of a head
         return cut.transpose(0, 1).flatten(0, 2)
 
+    def _in_heads(self, tensor: Tensor, *, transposed: bool) -> Tensor:
+        """Give heads their axis, or take it from them."""
+        if tensor.dim() == 3:
+            return tensor.flatten(1).T if transposed else tensor.flatten(1)
+        if self.heads is None:
+            raise ValueError("a tensor has an axis of heads, of how many is unknown")
+        tensor = tensor.T if transposed else tensor
+        return tensor.unflatten(1, (self.heads, -1))
+
     def _hits(self, name: str) -> Iterable[tuple[Rule, tuple[str, ...], str]]:
         for candidate in dict.fromkeys((name, self.prefix + name)):
             hits = [(r, *hit) for r in self.rules if (hit := _match(r.theirs, candidate))]
             if hits:
                 return hits
         return ()
+
+
+_BY_HEAD = ("by_head", "in_heads", "transposed_in_heads")
 
 
 def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
@@ -642,10 +642,12 @@ class Relative:
 
 
 class Away(NamedTuple):
-    """Sinusoids of all distances, furthest first, and which pairs are of one segment."""
+    """Sinusoids of all distances, furthest first, and which pairs are of two segments."""
 
-    sinusoids: Float[Tensor, "1 n d"]
-    same: Int[Tensor, "b t s"] | None
+    sinusoids: Float[Tensor, "way n d"]
+    """Of rows that are read forward, and of those that are read backward, where there are such."""
+    backward: Bool[Tensor, "b"] | None
+    other: Int[Tensor, "b t s"] | None
 
 
 class RelativeModule(PositionModule):
@@ -659,7 +661,7 @@ class RelativeModule(PositionModule):
         self.dropout = Dropout(sizes.dropout)
 
     def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Away:
-        """Return sinusoids [1 n d] of the distances from the first key to the last query.
+        """Return sinusoids [way n d] of the distances from the first key to the last query.
 
         Sines first, then cosines, as in the released code; n = keys, or keys + t - 1 where keys may
         stand behind their query. Dropout falls on them, too (released code).
@@ -671,12 +673,15 @@ class RelativeModule(PositionModule):
             away = away.clamp(-self.scheme.furthest, self.scheme.furthest)
         speed = 10_000.0 ** -(torch.arange(0, width, 2, device=x.device).float() / width)
         angle = away[:, None] * speed
-        table = torch.cat((angle.sin(), angle.cos()), -1)[None].to(x.dtype)
-        same = None
+        ways, backward = [angle.sin()], None if batch is None else batch.backward
+        if backward is not None:
+            ways.append(-ways[0])
+        table = torch.stack([torch.cat((sine, angle.cos()), -1) for sine in ways]).to(x.dtype)
+        other = None
         if self.scheme.segments and batch is not None and batch.segments is not None:
             behind = nn.functional.pad(batch.segments, (keys - t, 0))  # segment 0, in the memory
-            same = (behind[:, keys - t :, None] == behind[:, None, :]).long()
-        return Away(self.dropout(table), same)
+            other = (behind[:, keys - t :, None] != behind[:, None, :]).long()
+        return Away(self.dropout(table), backward, other)
 
     def layer(self, i: int) -> Place:
         """Return what scores queries with distances."""
@@ -693,6 +698,7 @@ class RelativePlace(Place):
         self.u, self.v = (nn.Parameter(torch.empty(h, e)) for _ in range(2))
         self.w = nn.Parameter(torch.empty(h, e)) if scheme.segments else None
         self.segments = nn.Parameter(torch.empty(2, h, e)) if scheme.segments else None
+        """Of keys of the same segment, and of the other."""
 
     def draw(self) -> None:
         """Fill the vectors from N(0, 0.02) (released code, `init_std`)."""
@@ -712,12 +718,13 @@ class RelativePlace(Place):
         attention: Projections,
     ) -> Tensor:
         """Return the scores with distances, and with segments [b h t s]."""
-        keys, r = k.shape[2], attention.heads(self.r(geometry.sinusoids))  # [1 h n e]
+        keys, r = k.shape[2], attention.heads(self.r(geometry.sinusoids))  # [way h n e]
+        if geometry.backward is not None:
+            r = r[geometry.backward.long()]
         bias = by_distance((q + (self.v - self.u)[:, None]) @ r.mT, keys)
-        if geometry.same is not None and self.segments is not None and self.w is not None:
-            table = self.segments.movedim(0, -1)  # other, same [h e 2]
-            scores = (q + (self.w - self.u)[:, None]) @ table  # [b h t 2]
-            index = geometry.same[:, None].expand(-1, scores.shape[1], -1, -1)
+        if geometry.other is not None and self.segments is not None and self.w is not None:
+            scores = (q + (self.w - self.u)[:, None]) @ self.segments.movedim(0, -1)  # [b h t 2]
+            index = geometry.other[:, None].expand(-1, scores.shape[1], -1, -1)
             bias = bias + scores.gather(-1, index)
         return bias * attention.scale
 

@@ -35,6 +35,7 @@ from unmask.published import (
     t5,
     tinybert,
     transformer_xl,
+    xlnet,
 )
 from unmask.published.card import Published
 from unmask.published.own import OWN, in_own_words
@@ -42,7 +43,7 @@ from unmask.published.own import OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt1, gpt, gpt3, neox, palm,
-    lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, t5,
+    lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

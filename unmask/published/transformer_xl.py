@@ -159,7 +159,7 @@ TRANSFORMER_XL = Published(
     training={
         **STREAM,
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
-        "schedule": {"kind": "Cosine", "warmup": 16_000, "floor": 0.0},
+        "schedule": {"kind": "Cosine", "warmup": 0.004, "floor": 0.0},
         "clip": 0.25,
     },
     parameters=285_205_322,

@@ -430,6 +430,7 @@ class Pipeline:
         *,
         length: int | None = None,
         seed: int = 0,
+        memory: int | None = None,
         document: Literal["blank", "line", "file"] = "blank",
         text: str | None = None,
         encoding_errors: EncodingErrors = "strict",
@@ -440,6 +441,8 @@ class Pipeline:
             data: files, folders, patterns or `hf:owner/name`.
             length: tokens that are read together. None: as many as pretraining read.
             seed: of what is hidden.
+            memory: places before each piece that every layer remembers. None: as many as in the
+                family's pretraining.
             document: what a document of plain text is.
             text: the column that holds the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
@@ -456,6 +459,7 @@ class Pipeline:
             documents(data, document=document, text=text, encoding_errors=encoding_errors),
             length=self.reads(length),
             seed=seed,
+            memory=int(self.card.training.get("memory", 0)) if memory is None else memory,
         )
 
     def reads(self, length: int | None = None) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import normalizers
 
 from unmask.tokens.sentencepiece import CONTROL, Model, Piece
-from unmask.tokens.vocabulary import BERT, LLAMA, ROBERTA, T5, Frame
+from unmask.tokens.vocabulary import BERT, LLAMA, ROBERTA, T5, XLNET, Frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +48,7 @@ _LLAMA = Family(
 )
 _T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentinels=0))
 _XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)
-_XLNET = Family(
-    classes=("XLNet",),
-    plain=True,
-    frame=Frame(
-        pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-        between=("<sep>",), after=("<sep>", "<cls>"),
-    ),
-)  # fmt: skip
+_XLNET = Family(classes=("XLNet",), plain=True, frame=XLNET)
 
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _XLNET)
 

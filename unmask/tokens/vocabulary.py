@@ -123,6 +123,11 @@ GEMMA = Frame(
     pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
     first=("<pad>", "<eos>", "<bos>", "<unk>"),
 )  # fmt: skip
+XLNET = Frame(
+    pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
+    between=("<sep>",), after=("<sep>", "<cls>"),
+    first=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
+)  # fmt: skip
 WORDS = Frame(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
 OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 

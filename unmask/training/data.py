@@ -99,6 +99,8 @@ def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
     about_one = [kind.asks for kind in QUESTIONS if kind.asks in objective.asks]
     if recipe.unit == "stream" and recipe.packing == "pack":
         raise ValueError("unit = stream: its rows are full, and cannot be packed; leave 'bucket'")
+    if recipe.both_ways and objective.causal:
+        raise ValueError("both_ways: this objective is told forward; leave false")
     if recipe.unit in ("corpus", "stream") and about_one:
         raise ValueError(
             f"unit = {recipe.unit}: its rows are of several documents, and {about_one[0]} is asked "
@@ -208,6 +210,7 @@ class Data:
             batch_tokens=self.recipe.batch_tokens,
             micro_tokens=self.recipe.micro_tokens,
             strategy="stream" if self.recipe.unit == "stream" else self.recipe.packing,
+            both_ways=self.recipe.both_ways,
             documents=part.documents,
             sources=self._sources(part) if sampled else None,
             seed=self.recipe.seed,

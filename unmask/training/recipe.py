@@ -124,6 +124,9 @@ class Recipe:
     memory: int = 0
     """With unit = stream: so many places before each row, as the network has read them, stand
     behind it in every layer (Dai et al. 2019, section 3.2). 0: none."""
+    both_ways: bool = False
+    """With unit = stream: every other row goes on where that of the step before began (Yang et al.
+    2019, section 2.2). So what is remembered of it stands behind it in the text."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Rows of like length padded to the longest, or several in one, which do not see each other."""
     batch_tokens: int = 4096
@@ -166,6 +169,8 @@ class Recipe:
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
         _between("memory", float(self.memory), 0.0, math.inf)
+        if self.both_ways and self.unit != "stream":
+            raise ValueError(f"both_ways: unit must be 'stream', got {self.unit!r}")
         if self.memory and self.unit != "stream":
             raise ValueError(
                 f"memory = {self.memory} is of what stood before a row, so unit must be 'stream', "

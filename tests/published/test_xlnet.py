@@ -1,0 +1,103 @@
+"""XLNet against transformers: two streams, orders, a memory, rows that are read backward."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from reference import V, saved, xlnet
+
+from unmask.batch import Batch, Memory, Visibility
+from unmask.checkpoints.huggingface import open_folder
+from unmask.heads.model import Model
+
+B, T, ASKED = 2, 12, [2, 5, 7, 8]
+RANK = torch.zeros(B, T, dtype=torch.long)
+RANK[0, ASKED] = torch.tensor([3, 1, 4, 2])
+RANK[1, ASKED] = torch.tensor([1, 2, 3, 4])
+SEGMENTS = torch.tensor([[0] * 6 + [1] * 6] * B)
+IDS, MORE = (torch.randint(V, (B, T), generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+THEIRS = {
+    # 1: may not see; themselves apart, those of rank 0 see each other
+    "perm_mask": (
+        (RANK[:, None, :] >= RANK[:, :, None]) & ((RANK[:, None, :] > 0) | (RANK[:, :, None] > 0))
+    ).float()
+    * ~((RANK[:, None, :] == 0) & (RANK[:, :, None] > 0)),
+    "target_mapping": torch.nn.functional.one_hot(torch.tensor([ASKED] * B), T).float(),
+    "token_type_ids": SEGMENTS,
+}
+ORDERED = Batch(inputs=IDS, segments=SEGMENTS, visibility=Visibility(rank=RANK), blind=True)
+
+
+@pytest.fixture(params=[{}, {"clamp_len": 5}], ids=["all distances", "clamped"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Model, torch.nn.Module]:
+    reference = xlnet(**request.param)
+    return open_folder(saved(reference, tmp_path)).model, reference
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    assert (ours - theirs).abs().max() < 1e-5 * max(1.0, float(theirs.abs().max()))
+
+
+@torch.no_grad()
+def test_what_is_asked_in_an_order_equals_the_reference(both) -> None:
+    ours, reference = both
+    said = ours.language.scores(ours.hidden(ORDERED))[:, ASKED]
+    close(said, reference(IDS, **THEIRS).logits)
+
+
+@torch.no_grad()
+def test_a_memory_equals_the_reference(both) -> None:
+    ours, reference = both
+    memory, theirs = Memory(8), None
+    for ids in (IDS, MORE, IDS):
+        said = ours.hidden(replace(ORDERED, inputs=ids, memory=memory))[:, ASKED]
+        out = reference.transformer(ids, mems=theirs, use_mems=True, **THEIRS)
+        close(said, out.last_hidden_state)
+        theirs = out.mems
+
+
+@torch.no_grad()
+def test_rows_read_backward_equal_the_reference(both) -> None:
+    """There the second half of a batch is read backward where `bi_data` says so."""
+    ours, reference = both
+    reference.transformer.bi_data = True
+    backward = torch.tensor([False, True])
+    said = ours.hidden(Batch(inputs=IDS, backward=backward))
+    close(said, reference.transformer(IDS).last_hidden_state)
+    close(said[1:].flip(1), ours.hidden(Batch(inputs=IDS[1:].flip(1))))
+
+
+@torch.no_grad()
+def test_labels_of_padded_texts_equal_the_reference(tmp_path: Path) -> None:
+    """There texts are padded in front, so that <cls> is last; only distances count."""
+    reference = xlnet("ForSequenceClassification", num_labels=3)
+    ours = open_folder(saved(reference, tmp_path)).model
+    lengths = torch.tensor([12, 5])
+    there = torch.arange(T)[None] < lengths[:, None]
+    batch = Batch(
+        inputs=IDS,
+        visibility=Visibility(document=torch.where(there, 0, -1)),
+        last=lengths - 1,
+        labels=torch.tensor([0, 2]),
+    )
+    turned = torch.stack([ids.roll(T - int(n)) for ids, n in zip(IDS, lengths, strict=True)])
+    out = reference(turned, attention_mask=there.flip(1).long())
+    close(ours(batch, scores=True).scores["label"], out.logits)
+
+
+def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
+    ours, _ = both
+    seen: list[torch.Tensor] = []
+
+    def keep(module, inputs, output):
+        seen.append(output.detach().requires_grad_(True))
+        return seen[-1]
+
+    hook = ours.backbone.table.register_forward_hook(keep)
+    hidden = ours.hidden(ORDERED)
+    hook.remove()
+    for place in ASKED:
+        (slope,) = torch.autograd.grad(hidden[0, place].sum(), seen[0], retain_graph=True)
+        moved = slope[0].abs().sum(-1) > 1e-12
+        assert torch.equal(moved, RANK[0] < RANK[0, place])

@@ -1,0 +1,176 @@
+"""XLNet: Yang et al. 2019."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.hiding.objectives import XLNET as OBJECTIVE
+from unmask.model.architecture import POST, Architecture
+from unmask.model.decoder import TwoStreams
+from unmask.model.initialize import Normal
+from unmask.model.names import Fields, Names, by_table
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Relative
+from unmask.published.bert import SMALL_SCALE
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import XLNET as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Unigram
+
+PAPER = Paper(
+    title="XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+    authors="Yang, Dai, Yang, Carbonell, Salakhutdinov, Le",
+    year=2019,
+    arxiv="1906.08237",
+)
+
+LARGE = Architecture(
+    vocab_size=32_000,  # released code
+    d_model=1024,  # appendix A.4.1, table 7
+    n_layers=24,
+    n_heads=16,
+    d_ff=4096,
+    position=Relative(segments=True),
+    norm=LayerNorm(eps=1e-12),  # released code
+    norm_at=POST,
+    bias=frozenset({"feed_forward"}),
+    dropout=0.1,
+    attention_dropout=0.1,
+    feed_forward_dropout=0.1,
+    final_dropout=0.1,
+    initialize=Normal(0.02),
+)
+HEADS = {"language": Language(term="permuted", bias=True, decoder=TwoStreams())}
+LABELS = Labels(pool="last", activation="tanh")
+"""What the last token, <cls>, says (released code, `summarize_sequence`)."""
+
+NAMES = Names(
+    """
+    backbone.tokens                           transformer.word_embedding
+    heads.language.decoder.asks               transformer.mask_emb
+    backbone.layers.*.attention.q.weight      transformer.layer.*.rel_attn.q          transposed_in_heads
+    backbone.layers.*.attention.k.weight      transformer.layer.*.rel_attn.k          transposed_in_heads
+    backbone.layers.*.attention.v.weight      transformer.layer.*.rel_attn.v          transposed_in_heads
+    backbone.layers.*.attention.o.weight      transformer.layer.*.rel_attn.o          in_heads
+    backbone.layers.*.attention.place.r.weight transformer.layer.*.rel_attn.r         transposed_in_heads
+    backbone.layers.*.attention.place.u       transformer.layer.*.rel_attn.r_w_bias
+    backbone.layers.*.attention.place.v       transformer.layer.*.rel_attn.r_r_bias
+    backbone.layers.*.attention.place.w       transformer.layer.*.rel_attn.r_s_bias
+    backbone.layers.*.attention.place.segments transformer.layer.*.rel_attn.seg_embed
+    backbone.layers.*.attention_norm.after    transformer.layer.*.rel_attn.layer_norm
+    backbone.layers.*.feed_forward.up         transformer.layer.*.ff.layer_1
+    backbone.layers.*.feed_forward.down       transformer.layer.*.ff.layer_2
+    backbone.layers.*.feed_forward_norm.after transformer.layer.*.ff.layer_norm
+    heads.language.bias                       lm_loss.bias
+    backbone.tokens                           lm_loss                                 tied
+    heads.label.dense                         sequence_summary.summary
+    heads.label.out                           logits_proj
+    heads.token_label.out                     classifier
+    heads.spans.out                           qa_outputs
+    -                                         transformer.mask_emb
+    """,  # noqa: E501 - a line is a rule
+    prefix="transformer.",
+)
+
+_READ, _WRITE = by_table(
+    {
+        "vocab_size": "vocab_size",
+        "d_model": "d_model",
+        "n_layers": "n_layer",
+        "n_heads": "n_head",
+        "d_ff": "d_inner",
+        "position.length": "mem_len",
+        "norm.eps": "layer_norm_eps",
+        "activation": "ff_activation",
+        "dropout": "dropout",
+        "initialize.std": "initializer_range",
+    },
+    LARGE,
+    {"attn_type": "bi", "untie_r": True, "same_length": False, "bi_data": False},
+)
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    a = _READ(theirs)
+    furthest = theirs.get("clamp_len", -1)
+    return replace(
+        a,
+        position=replace(a.position, furthest=furthest if furthest > 0 else None),  # type: ignore[type-var]
+        attention_dropout=a.dropout,
+        feed_forward_dropout=a.dropout,
+        final_dropout=a.dropout,
+    )
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    assert isinstance(a.position, Relative)
+    rates = {a.dropout, a.attention_dropout, a.feed_forward_dropout, a.final_dropout}
+    if len(rates) > 1 or a.head_width is not None or not a.position.segments:
+        raise ValueError("XLNet's format has one dropout, heads as wide as d_model, and segments")
+    furthest = a.position.furthest
+    return _WRITE(a) | {"clamp_len": -1 if furthest is None else furthest}
+
+
+XLNET_LARGE = Published(
+    name="xlnet-large-cased",
+    family="xlnet",
+    paper=PAPER,
+    architecture=LARGE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=OBJECTIVE,
+    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),
+    length=512,  # table 7
+    batch_tokens=8192 * 512,  # section 3.1
+    rate=4e-4,  # table 7
+    training={
+        "unit": "stream",
+        "both_ways": True,  # section 2.2, "bidirectional data input pipeline"
+        "memory": 384,  # released code
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01},
+        "schedule": {"kind": "Linear", "warmup": 0.08},  # table 7: 40,000 of 500,000 steps
+    },
+    parameters=360_300_800,
+    names=NAMES,
+    fields=Fields(
+        model_type="xlnet",
+        read=_read,
+        write=_write,
+        classes={
+            ("language",): "XLNetLMHeadModel",
+            ("label",): "XLNetForSequenceClassification",
+            ("token_label",): "XLNetForTokenClassification",
+            ("spans",): "XLNetForQuestionAnsweringSimple",
+            (): "XLNetModel",
+        },
+    ),
+    hub="xlnet/xlnet-large-cased",
+    note="A row of pretraining is one piece of text; published, half of it is cut in two parts, of "
+    "which half the time the second is from elsewhere, though nothing is asked about that.",
+)
+XLNET_BASE = replace(
+    XLNET_LARGE,
+    name="xlnet-base-cased",
+    architecture=replace(LARGE, d_model=768, n_layers=12, n_heads=12, d_ff=3072),
+    parameters=116_750_336,
+    hub="xlnet/xlnet-base-cased",
+)
+XLNET_MINI = replace(
+    XLNET_LARGE,
+    name="xlnet-mini",
+    architecture=replace(
+        LARGE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        initialize=Normal(0.05),
+    ),
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    length=128,
+    batch_tokens=4_096,
+    rate=3e-3,
+    training={**SMALL_SCALE, "unit": "stream", "both_ways": True, "memory": 96},
+    parameters=5_527_808,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
+)  # fmt: skip
+
+CARDS = (XLNET_MINI, XLNET_BASE, XLNET_LARGE)
