@@ -172,6 +172,15 @@ def test_only_the_new_vectors_are_drawn() -> None:
     assert 0.01 < float(one[table][n:].std()) < 0.03, "N(0, 0.02), as the architecture says"
 
 
+def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
+    begun = begin("gpt-mini", task_of("classify"), [text for text, _ in toy.texts(99)])
+    n = begun.tokenizer.size
+    assert begun.card.architecture.vocab_size == n
+    (example,) = read(begun, Item(texts=("cat",)))
+    assert example.inputs[[0, -1]].tolist() == [n - 3, n - 1]
+    assert not begun.trained
+
+
 def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
     heads = {"language": Language(tied=False, bias=True)}
     given = opened("gpt2", heads=heads)
@@ -306,6 +315,9 @@ def test_a_run_is_saved_and_read_again(does: Kind, tmp_path: Path) -> None:
     assert tuned.tuning.auxiliary == 0.5
     assert any("next_token" in line for line in (out / "log.jsonl").read_text().splitlines())
     assert LANGUAGE not in tuned.opened.model.specs
+    both = [note for note in tuned.notes if "read in both orders" in note]
+    assert bool(both) == (does == "regress")
+    assert any("around texts stand" in note for note in tuned.notes)
     said = tuned.predict(GIVEN[does])
     again = unmask.load(out)
     again.save(tmp_path / "copy")

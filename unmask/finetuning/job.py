@@ -301,8 +301,7 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
             f"no pooler was trained: {means}, of all layers (--option pool=first for "
             f"{begun.card.name}'s own head, which transformers has a class for)"
         )
-    if tuning.options.get("frame") is None:
-        notes += _of_frame(begun, tuning)
+    notes += _of_frame(begun, tuning)
     if tuning.initialize == "random" or not begun.trained:
         return [*notes, "all weights are drawn at random"]
     fresh = begun.fresh()
@@ -318,19 +317,22 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
 
 def _of_frame(begun: Beginning, tuning: Tuning) -> list[str]:
     """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
-    if begun.task.options.get("frame") == "added":
-        both = begun.task.options.get("pool") != tuning.options.get("pool")
-        read = "; two texts are read in both orders" if both else ""
-        return [
-            f"around texts stand {listed(TOKENS.names)}, as in the model's paper{read} (--option "
+    said, asked = begun.task.options, tuning.options
+    notes: list[str] = []
+    if said.get("frame") != asked.get("frame"):
+        notes.append(
+            f"around texts stand {listed(TOKENS.names)}, as in the model's paper (--option "
             "frame=own for what its tokenizer puts there)"
-        ]
-    applies = "frame" in begun.task.options and begun.card.finetuning.frame == "added"
-    if not applies or tunes_tokens(tuning.tune):
-        return []
-    return [
-        f"{word_of(tuning.tune)} tunes no vectors of tokens: none are added, unlike in the paper"
-    ]
+        )
+    if said.get("pool") == "both" != asked.get("pool"):
+        notes.append("two texts are read in both orders (--option symmetric=false for one)")
+    wanted = "frame" in said and said["frame"] is None and begun.card.finetuning.frame == "added"
+    if wanted and not tunes_tokens(tuning.tune):
+        notes.append(
+            f"{word_of(tuning.tune)} tunes no vectors of tokens: none are added, unlike in the "
+            "paper"
+        )
+    return notes
 
 
 def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
