@@ -633,9 +633,14 @@ def finetune(
         _option("--class-weights", help="Rare labels count more while they are learned."),
     ] = None,
     auxiliary: Annotated[
-        float,
-        _option("--auxiliary", metavar="R", help="Weight of a decoder's language-model loss."),
-    ] = 0.0,
+        float | None,
+        _option(
+            "--auxiliary",
+            metavar="R",
+            help="Weight of a decoder's language-model loss.",
+            default="0, of GPT 0.5",
+        ),
+    ] = None,
     dropout: Annotated[
         float | None, _option("--dropout", metavar="R", help="In place of the model's.")
     ] = None,

@@ -80,7 +80,8 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
 def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
     with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'max'"):
         from_dict(TASK_KINDS[does].options, {"pool": "max"}, "options")
-    fits = "'last', 'mean' or 'compare'" if does in ("pairs", "choose") else "'last' or 'mean'"
+    two = {"pairs": "'last', 'mean', 'compare' or 'both'", "choose": "'last', 'mean' or 'compare'"}
+    fits = two.get(does, "'last' or 'mean'")
     with pytest.raises(ValueError, match=rf"options\.pool must be {fits} for gpt2-mini"):
         head_of(does, "gpt2", "first")
     if does not in ("pairs", "choose"):

@@ -21,6 +21,7 @@ FAMILIES = ("bert", "gpt2", "t5")
 CARDS = {
     "bert": "bert-tiny",
     "gpt2": "gpt2-mini",
+    "gpt": "gpt-mini",
     "t5": "t5-mini",
     "longformer": "longformer-mini",
 }
@@ -43,7 +44,7 @@ def tokenizer(family: str) -> Tokenizer:
     """Learn a small vocabulary of the family's kind."""
     spec = MODELS[CARDS[family]].tokenizer
     # As many ids as the texts can fill, so that learning does not warn.
-    size = {"bert": 90, "gpt2": 300, "t5": 45, "longformer": 300}[family]
+    size = {"bert": 90, "gpt2": 300, "gpt": 120, "t5": 45, "longformer": 300}[family]
     spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.frame)
     plain = [f"{text} {label}" for text, label in texts(300, 99)]
     return learn(
@@ -54,9 +55,10 @@ def tokenizer(family: str) -> Tokenizer:
 def card(family: str, **changes: float) -> Published:
     """Return the family's card at a tiny size."""
     published = MODELS[CARDS[family]]
+    d_ff = 128 if family == "gpt" else 64  # the first GPT's format knows no other
 
     def small(a: Architecture) -> Architecture:
-        sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64, "head_width": None}
+        sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": d_ff, "head_width": None}
         return replace(a, vocab_size=tokenizer(family).size, **sizes, **changes)
 
     a = published.architecture

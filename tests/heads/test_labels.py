@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch, Example
-from unmask.heads.labels import AnyOf, Choice, OneOf, among_rows
+from unmask.heads.labels import AnyOf, Choice, OneOf, added, among_rows
 from unmask.hiding.collate import pack, pad
 from unmask.tokens.vocabulary import Special
 
@@ -91,6 +91,14 @@ def test_weights_count_while_a_head_learns_and_not_after() -> None:
         said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), learning=True
     )
     assert words.total.item() == pytest.approx(2 * expected.item(), rel=1e-6)
+
+
+def test_the_last_tokens_of_both_parts_are_added() -> None:
+    made = pad([example(3, part=np.array([0, 0, 1])), example(2, part=np.array([0, 1]))], SPECIAL)
+    hidden = torch.arange(6.0).reshape(2, 3, 1)  # of the second row the last is padding
+    assert added(hidden, made).tolist() == [[1 + 2], [3 + 4]]
+    with pytest.raises(ValueError, match="give pairs to `predict`"):
+        added(hidden, pad([example()], SPECIAL))
 
 
 def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:

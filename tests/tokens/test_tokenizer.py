@@ -14,6 +14,7 @@ from tokenizer_cases import EVERY, LOSSLESS, SPECS, TEXTS, learned, story
 from unmask.batch import PARAGRAPH, SENTENCE, WORD
 from unmask.tokens import pipeline
 from unmask.tokens.tokenizer import BERT, T5, Frame, Tokenizer
+from unmask.tokens.vocabulary import GPT, TaskTokens
 
 NAMES = list(EVERY)
 some = settings(max_examples=25, deadline=None)
@@ -71,6 +72,37 @@ def test_unknown_typed_in_a_text_is_text_where_it_can_be_spelled():
     assert "u" in "".join(typed).replace(
         "<unk>", ""
     )  # the letters are there; < and > are not known
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_another_frame_gives_new_ids_to_new_tokens_alone(name: str, tmp_path: Path):
+    tokenizer = learned(name)
+    text, n = "The king _start_ 12 foxes.", tokenizer.size
+    framed = tokenizer.framed(TaskTokens().around(tokenizer.frame))
+    new = (n, n + 1, n + 2)
+    assert framed.size == n + 3
+    assert framed.pieces(new) == ["_start_", "_delimiter_", "_classify_"]
+    special = tokenizer.special
+    assert (framed.special.before, framed.special.between, framed.special.after) == (
+        (*special.before, n), (n + 1,), (n + 2,)
+    )  # fmt: skip
+    assert framed.special.ids == special.ids | set(new)
+    assert tokenizer.size == n, "the tokenizer itself is what it was"
+    framed.save(tmp_path)
+    for one in (framed, Tokenizer.load(tmp_path)):
+        assert one.special == framed.special
+        np.testing.assert_array_equal(one.encode(text).ids, tokenizer.encode(text).ids)
+        assert n in one.encode(text, special=True).ids
+        assert one.framed(one.frame).special == one.special
+
+
+def test_a_vocabulary_whose_ids_are_not_all_taken_has_no_room_for_new_ones():
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 9}, unk_token="<unk>")
+    )
+    tokenizer = Tokenizer(backend, GPT)
+    with pytest.raises(ValueError, match="this vocabulary has ids without a token"):
+        tokenizer.framed(TaskTokens().around(GPT))
 
 
 @pytest.mark.parametrize("name", LOSSLESS)

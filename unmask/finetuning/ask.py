@@ -163,15 +163,19 @@ class Around:
     length: int
     apart: bool = False
     """Two texts are read each by itself."""
+    both: bool = False
+    """Two texts are read in both orders, each order by itself, by a decoder (Radford et al. 2018,
+    section 3.3, similarity)."""
     wide: bool = False
     """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
     2020, section 3.1: a text is classified by it)."""
 
     @staticmethod
     def of(
-        special: Special, a: Architecture, length: int, *, apart: bool = False, wide: bool = False
-    ) -> "Around":
-        """Put around texts what the family's tokenizer does: other libraries then ask the same.
+        special: Special, a: Architecture, length: int, *, apart: bool = False, both: bool = False,
+        wide: bool = False,
+    ) -> "Around":  # fmt: skip
+        """Put around texts what the model's tokenizer does: other libraries then ask the same.
 
         A decoder without a token between two texts (GPT-2) has its end-of-text token there, as the
         first GPT had a delimiter (Radford et al. 2018, section 3.3). Nothing is put after a text
@@ -190,11 +194,26 @@ class Around:
             raise ValueError(f"length must be at least {least}, got {length}")
         return Around(
             special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal, length=length, apart=apart, wide=wide and a.global_attention,
+            causal=a.causal, length=length, apart=apart, both=both,
+            wide=wide and a.global_attention,
         )  # fmt: skip
 
     def frame(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Put special tokens around one or two texts, cut to fit; say whether they were."""
+        if not self.both or len(texts) < 2:
+            return self._once(texts)
+        (one, cut), (other, _) = self._once(texts), self._once(texts[::-1])
+        ids = np.concatenate((one.inputs, other.inputs))
+        example = Example(
+            inputs=ids,
+            targets=np.full(len(ids), IGNORE, np.int64),
+            rank=np.arange(len(ids)),
+            part=np.repeat([0, 1], [len(one.inputs), len(other.inputs)]),
+        )
+        return example, cut
+
+    def _once(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
+        """Frame texts in the order in which they are given."""
         fixed = len(self.before) + len(self.after) + len(self.between) * (len(texts) - 1)
         kept = truncate([len(t) for t in texts], self.length - fixed)
         first = [*self.before, *texts[0][: kept[0]].tolist()]

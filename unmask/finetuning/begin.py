@@ -21,6 +21,7 @@ from unmask.checkpoints.huggingface import (
 )
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL
 from unmask.finetuning.auxiliary import with_language
+from unmask.finetuning.framing import OF_TOKENS, framed, grown, with_tokens
 from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.kinds.pooled import without_pooler
 from unmask.finetuning.tasks import Task
@@ -47,6 +48,8 @@ class Beginning:
     """With its labels in the order that the model knows, if it knows just these."""
     extra: tuple[str, ...] = ()
     """Tensors of the folder that the model has no place for."""
+    added: range = range(0)
+    """Tokens that the tokenizer of the weights did not know: their vectors are drawn."""
 
     @property
     def trained(self) -> bool:
@@ -61,13 +64,25 @@ class Beginning:
 
     def model(self, seed: int, *, trained: bool = True) -> Model:
         """Build the model, drawing from `seed` what is not there, or all if not `trained`."""
-        model = self.card.build().initialize(seed, known=self.tensors if trained else ())
+        tables = OF_TOKENS if self.added else ()
+        whole = [name for name in self.tensors if name not in tables]
+        model = self.card.build().initialize(seed, known=whole if trained else ())
         if trained:
             weights = model.weights()
             with torch.no_grad():
                 for name, tensor in self.tensors.items():
-                    weights[name].copy_(tensor)
+                    if name in tables:
+                        _fill(weights[name], tensor, self.added)
+                    else:
+                        weights[name].copy_(tensor)
         return model
+
+
+def _fill(table: Tensor, known: Tensor, drawn: range) -> None:
+    """Copy what is known of a table, which may have more rows, but for rows that are drawn."""
+    kept = table[drawn.start : drawn.stop].clone()
+    table[: len(known)].copy_(known)
+    table[drawn.start : drawn.stop] = kept
 
 
 def begin(
@@ -77,7 +92,8 @@ def begin(
     *,
     tokenizer: str | None = None,
     dropout: float | None = None,
-    auxiliary: float = 0.0,
+    auxiliary: float | None = None,
+    learned: bool = True,
 ) -> Beginning:
     """Find what a run begins with.
 
@@ -88,18 +104,20 @@ def begin(
         texts: from which a catalogue's model learns its vocabulary if `tokenizer` is None.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         dropout: in place of the card's.
-        auxiliary: weight of a language model's loss beside the task's.
+        auxiliary: weight of a language model's loss beside the task's. None: the card's.
+        learned: vectors of tokens are learned, so that new ones may be added.
 
     Raises:
         FileNotFoundError: there is no such folder or model.
         ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
     """
     if isinstance(source, Opened):
-        found = _converted(source, task, auxiliary)
+        found = _converted(source, task, auxiliary, learned)
     elif Path(source).is_dir() or source.startswith(HUB) or source in BOX:
-        found = _opened(locate(source), task, auxiliary)
+        found = _opened(locate(source), task, auxiliary, learned)
     elif source in MODELS or source in ALIASES:
-        return _from_card(published(source), task, texts, tokenizer, dropout, auxiliary)
+        card = published(source) if dropout is None else _dropped(published(source), dropout)
+        return _from_card(card, task, texts, tokenizer, auxiliary, learned)
     else:
         raise FileNotFoundError(
             f"{source}: no such folder, and no model of the catalogue{nearest(source)}"
@@ -111,7 +129,7 @@ def begin(
     return found if dropout is None else replace(found, card=_dropped(found.card, dropout))
 
 
-def _heads(task: Task, card: Published, auxiliary: float) -> dict[str, HeadSpec]:
+def _heads(task: Task, card: Published, auxiliary: float | None) -> dict[str, HeadSpec]:
     return with_language(heads_for(task, card), card, auxiliary)
 
 
@@ -120,24 +138,25 @@ def _from_card(
     task: Task,
     texts: Iterable[str],
     tokenizer: str | None,
-    dropout: float | None,
-    auxiliary: float,
+    auxiliary: float | None,
+    learned: bool,
 ) -> Beginning:
     task = without_pooler(task) if card.pooler else task
-    heads = _heads(task, card, auxiliary)
-    card = card if dropout is None else _dropped(card, dropout)
+    _heads(task, card, auxiliary)  # what it cannot do is said before a vocabulary is learned
     folder = None if tokenizer is None else locate(tokenizer)
     known = learn(card.tokenizer, texts) if folder is None else Tokenizer.load(folder)
+    task = framed(task, card, known, learned=learned)
+    known, heads = with_tokens(task, known), _heads(task, card, auxiliary)
     card = replace(card.with_vocabulary(known.special), heads=heads)
     return Beginning(card=card, tokenizer=known, tensors={}, task=task)
 
 
-def _opened(folder: Path, task: Task, auxiliary: float) -> Beginning:
+def _opened(folder: Path, task: Task, auxiliary: float | None, learned: bool) -> Beginning:
     """Open a folder with the task's head; if it has such a head already, with that, to compare."""
     if is_adapter(folder):
         opened = open_adapter(folder)
         fold(opened.model)
-        return _converted(opened, task, auxiliary)
+        return _converted(opened, task, auxiliary, learned)
     theirs = configuration(folder)
     try:
         card = replace(family(theirs), name=folder.name)
@@ -146,11 +165,12 @@ def _opened(folder: Path, task: Task, auxiliary: float) -> Beginning:
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
     there = next((k for k, kind in card.fields.classes.items() if kind in kinds), ())
     if OWN in theirs or {LABEL, TOKEN_LABEL, SPANS, CHOICE} & set(there):
-        return _converted(open_folder(folder), task, auxiliary)
-    return _converted(open_folder(folder, _heads(task, card, auxiliary)), task, auxiliary)
+        return _converted(open_folder(folder), task, auxiliary, learned)
+    heads = _heads(task, card, auxiliary)
+    return _converted(open_folder(folder, heads), task, auxiliary, learned)
 
 
-def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
+def _converted(opened: Opened, task: Task, auxiliary: float | None, learned: bool) -> Beginning:
     """Keep what the task can use: the backbone, and the head or the part of it that fits."""
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
@@ -159,6 +179,8 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
     poolers = [LABEL, CHOICE, *([opened.card.pooler] if opened.card.pooler else ())]
     if opened.card.pooler and not _pooler(there, poolers, LABEL):
         task = without_pooler(task)
+    task = framed(task, opened.card, opened.tokenizer, learned=learned)
+    tokenizer = with_tokens(task, opened.tokenizer)
     wanted = _heads(task, opened.card, auxiliary)
     head = next(iter(wanted))  # the task's own; a language model's beside it comes after
     kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
@@ -174,11 +196,12 @@ def _converted(opened: Opened, task: Task, auxiliary: float) -> Beginning:
         kept |= _pooler(there, poolers, head)
     extra = [n for n in there if n not in kept]
     return Beginning(
-        card=replace(opened.card, heads=wanted),
-        tokenizer=opened.tokenizer,
+        card=replace(grown(opened.card, tokenizer), heads=wanted),
+        tokenizer=tokenizer,
         tensors=kept,
         task=task,
         extra=(*opened.extra, *extra),
+        added=range(opened.tokenizer.size, tokenizer.size),
     )
 
 

@@ -18,12 +18,19 @@ from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
-from unmask.finetuning.auxiliary import with_next
+from unmask.finetuning.auxiliary import weight_of, with_next
 from unmask.finetuning.batches import together
 from unmask.finetuning.begin import Beginning, begin
+from unmask.finetuning.framing import TOKENS
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.kinds.pooled import reads_two
-from unmask.finetuning.methods import Frozen, begin_method, is_small, word_of
+from unmask.finetuning.methods import (
+    Frozen,
+    begin_method,
+    is_small,
+    tunes_tokens,
+    word_of,
+)
 from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
@@ -159,8 +166,10 @@ def prepare(
         _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
         tokenizer=tuning.tokenizer,
         dropout=tuning.dropout,
-        auxiliary=tuning.auxiliary,
+        auxiliary=_auxiliary(tuning),
+        learned=tunes_tokens(tuning.tune),
     )
+    tuning = replace(tuning, auxiliary=weight_of(begun.card.heads))
     task = _settled(begun, tuning, data)
     if tuning.class_weights is not None:
         card = weighted(begun.card, tuning.class_weights, task, data.train)
@@ -226,6 +235,13 @@ def prepare(
     )
 
 
+def _auxiliary(tuning: Tuning) -> float | None:
+    """Return the weight that is asked for; of a head alone, from which none is learned, none."""
+    if tuning.auxiliary is None and isinstance(tuning.tune, Frozen):
+        return 0.0
+    return tuning.auxiliary
+
+
 def _sized(tuning: Tuning, begun: Beginning, folder: Path, device: torch.device) -> Tuning:
     """Decide how many tokens go through the model at once, or take it from the run in the folder.
 
@@ -279,19 +295,43 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
             f"a vocabulary of {begun.tokenizer.size:,} tokens, special ones included, was learned "
             "from the training texts"
         )
-    if begun.task.options.get("pool") != tuning.options.get("pool"):
+    if begun.card.pooler and begun.task.options.get("pool") != tuning.options.get("pool"):
         means = "the two texts' means are compared" if reads_two(begun.task) else "the mean is read"
         notes.append(
             f"no pooler was trained: {means}, of all layers (--option pool=first for "
             f"{begun.card.name}'s own head, which transformers has a class for)"
         )
+    notes += _of_frame(begun, tuning)
     if tuning.initialize == "random" or not begun.trained:
         return [*notes, "all weights are drawn at random"]
-    if fresh := begun.fresh():
+    fresh = begun.fresh()
+    if begun.added:
+        fresh = (*fresh, *(f"the vector of {name}" for name in begun.tokenizer.pieces(begun.added)))
+    if fresh:
         notes.append(f"new, drawn at random: {listed(fresh)}")
     if begun.extra:
         names = listed(begun.extra[:3]) + (", ..." if len(begun.extra) > 3 else "")
         notes.append(f"not used of the model: {len(begun.extra)} tensors ({names})")
+    return notes
+
+
+def _of_frame(begun: Beginning, tuning: Tuning) -> list[str]:
+    """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
+    said, asked = begun.task.options, tuning.options
+    notes: list[str] = []
+    if said.get("frame") != asked.get("frame"):
+        notes.append(
+            f"around texts stand {listed(TOKENS.names)}, as in the model's paper (--option "
+            "frame=own for what its tokenizer puts there)"
+        )
+    if said.get("pool") == "both" != asked.get("pool"):
+        notes.append("two texts are read in both orders (--option symmetric=false for one)")
+    wanted = "frame" in said and said["frame"] is None and begun.card.finetuning.frame == "added"
+    if wanted and not tunes_tokens(tuning.tune):
+        notes.append(
+            f"{word_of(tuning.tune)} tunes no vectors of tokens: none are added, unlike in the "
+            "paper"
+        )
     return notes
 
 

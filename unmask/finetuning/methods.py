@@ -168,6 +168,11 @@ def is_small(method: Method) -> bool:
     return is_added(method) or isinstance(method, BitFit)
 
 
+def tunes_tokens(method: Method) -> bool:
+    """Say whether a method tunes the vectors of tokens, at some time."""
+    return isinstance(method, Full | Gradual)
+
+
 def begin_method(
     method: Method, model: Model, seed: int, tokenizer: Tokenizer | None = None
 ) -> None:

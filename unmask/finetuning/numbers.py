@@ -56,7 +56,7 @@ def _can_shift(card: Published) -> bool:
     if not isinstance(spec, Labels) or not isinstance(a, Architecture):
         return False
     normed = a.norm_final and isinstance(a.norm, LayerNorm) and a.norm.bias
-    linear = not spec.dense and spec.pool != "compare" and spec.layers == "last"
+    linear = not spec.dense and spec.pool not in ("compare", "both") and spec.layers == "last"
     return spec.bias or (normed and linear)
 
 

@@ -91,9 +91,9 @@ class Tuning:
     weight_decay: float = 0.01
     class_weights: ClassWeights | None = None
     """How much each label counts while it is learned, or "balanced": rare ones count more."""
-    auxiliary: float = 0.0
+    auxiliary: float | None = None
     """Weight of a language model's loss beside the task's, for decoders with a head of labels; 0.5
-    in Radford et al. 2018, section 4.1."""
+    in Radford et al. 2018, section 4.1. None: that of the model's paper, which most do not have."""
     clip: float = 1.0
     micro_tokens: int | None = None
     """Tokens, padding included, that go through the model at once; no result depends on it but for

@@ -151,7 +151,7 @@ def finetune_suite(
     warmup: float = 0.1,
     weight_decay: float = 0.01,
     class_weights: Literal["balanced"] | None = None,
-    auxiliary: float = 0.0,
+    auxiliary: float | None = None,
     dropout: float | None = None,
     length: int | None = None,
     evaluate_every: int | None = None,
@@ -185,7 +185,8 @@ def finetune_suite(
         warmup: share of the steps in which the rate rises.
         weight_decay: of matrices, a step at rate 1.
         class_weights: "balanced": rare labels count more while they are learned.
-        auxiliary: weight of a language model's loss beside the task's, for decoders.
+        auxiliary: weight of a language model's loss beside the task's, for decoders. None: that
+            of the model's paper, which most do not have.
         dropout: in place of the model's own.
         length: tokens that are read of a text at most.
         evaluate_every: steps.
@@ -212,8 +213,8 @@ def finetune_suite(
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
         epochs=epochs, batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
-        class_weights=class_weights, auxiliary=float(auxiliary), dropout=dropout, length=length,
-        evaluate_every=evaluate_every, patience=patience,
+        class_weights=class_weights, auxiliary=None if auxiliary is None else float(auxiliary),
+        dropout=dropout, length=length, evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,
     )  # fmt: skip
     return _all(

@@ -80,6 +80,7 @@ GLUE = Suite(
             ),
             labels=("not_equivalent", "equivalent"),
             metric="f1",
+            options={"symmetric": True},
             paper="Dolan and Brockett 2005, aclanthology.org/I05-5002",
         ),
         Benchmark(
@@ -105,6 +106,7 @@ GLUE = Suite(
             ),
             labels=("not_duplicate", "duplicate"),
             metric="f1",
+            options={"symmetric": True},
             paper=_GLUE_PAPER,
         ),
         Benchmark(

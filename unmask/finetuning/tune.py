@@ -80,7 +80,7 @@ def finetune(
     warmup: float = 0.1,
     weight_decay: float = 0.01,
     class_weights: ClassWeights | None = None,
-    auxiliary: float = 0.0,
+    auxiliary: float | None = None,
     dropout: float | None = None,
     length: int | None = None,
     name: str | None = None,
@@ -124,7 +124,8 @@ def finetune(
         warmup: share of the steps in which the rate rises to its peak; then it falls to zero.
         weight_decay: of matrices, a step at rate 1.
         class_weights: how much each label counts while it is learned; "balanced": rare ones more.
-        auxiliary: weight of a language model's loss beside the task's, for decoders.
+        auxiliary: weight of a language model's loss beside the task's, for decoders. None: that
+            of the model's paper, which most do not have.
         dropout: in place of the model's own.
         length: tokens that are read of a text at most.
         name: what an encoder-decoder reads before a text, for instance "sst2".
@@ -156,7 +157,8 @@ def finetune(
         initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
         tune=method_of(tune), metric=metric, epochs=epochs,
         batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
-        class_weights=class_weights, auxiliary=float(auxiliary), dropout=dropout,
+        class_weights=class_weights, dropout=dropout,
+        auxiliary=None if auxiliary is None else float(auxiliary),
         length=length, name=name, evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,
     )  # fmt: skip

@@ -105,9 +105,9 @@ def among_rows(
     return logs, best & (n_best[group] == 1)
 
 
-Pool = Literal["first", "last", "mean", "compare", "summary"]
-"""Which vectors stand for what a row reads: a token's, their mean, two texts', compared, or one
-that the network itself makes."""
+Pool = Literal["first", "last", "mean", "compare", "both", "summary"]
+"""Which vectors stand for what a row reads: a token's, their mean, two texts', compared, two
+orders', added, or one that the network itself makes."""
 
 Layers = Literal["last", "all"]
 """Whose hidden states a head of labels reads."""
@@ -125,7 +125,9 @@ class Labels:
     pool: Pool = "first"
     """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean.
     "compare": of a row with two texts, each read by itself, the means u and v of both, as
-    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "summary": the
+    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "both": of a row
+    with two texts in both orders, each order read by itself, the sum of the last tokens' hidden
+    states (Radford et al. 2018, section 3.3, similarity). "summary": the
     vector that the network itself makes of a text (CANINE: the deep stack's first)."""
     layers: Layers = "last"
     """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
@@ -149,10 +151,10 @@ class Labels:
             raise ValueError(
                 "pool 'summary' is of a network that makes one vector of a text itself, as CANINE"
             )
-        if hashes and (self.pool == "compare" or self.layers == "all"):
+        if hashes and (self.pool in ("compare", "both") or self.layers == "all"):
             raise ValueError(
                 "CANINE reads one text a row, and its layers stand for different places: "
-                "pool 'compare' and layers 'all' are not possible"
+                "pools 'compare' and 'both' and layers 'all' are not possible"
             )
         return LabelsHead(self, architecture)
 
@@ -173,15 +175,20 @@ class LabelsHead(nn.Module):
 
     def scores(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b labels"]:
         """Score the labels of each text."""
-        how = self.spec.pool
-        x = compared(hidden, batch) if how == "compare" else pool(hidden, batch, how)
+        x = self._pooled(hidden, batch)
         if self.dense is not None:
             x = self.norm(ACTIVATIONS[self.spec.activation](self.dense(x)))
         return self.out(self.dropout(x))
 
+    def _pooled(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b _"]:
+        how = self.spec.pool
+        if how == "compare":
+            return compared(hidden, batch)
+        return added(hidden, batch) if how == "both" else pool(hidden, batch, how)
+
     def place(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Say which column of each row it reads; None: all."""
-        if self.spec.pool in ("mean", "compare") or self.spec.layers == "all":
+        if self.spec.pool in ("mean", "compare", "both") or self.spec.layers == "all":
             return None
         if self.spec.pool == "last" and batch.last is not None:
             return batch.last
@@ -286,10 +293,26 @@ def compared(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4
     Raises:
         ValueError: no row has a second text.
     """
+    parts = _in_parts(batch)
+    u, v = (_mean(hidden, parts == part) for part in (0, 1))
+    return torch.cat((u, v, (u - v).abs(), u * v), -1)
+
+
+def added(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b d"]:
+    """Add the hidden states of the last tokens of each row's two parts.
+
+    Raises:
+        ValueError: no row has a second part.
+    """
+    parts, row = _in_parts(batch), torch.arange(len(hidden), device=hidden.device)
+    first, second = ((parts == part).sum(1) for part in (0, 1))
+    return hidden[row, first - 1] + hidden[row, first + second - 1]
+
+
+def _in_parts(batch: Batch) -> Int[Tensor, "b t"]:
     if batch.parts is None:
         raise ValueError("this head compares two texts, and one is read: give pairs to `predict`")
-    u, v = (_mean(hidden, batch.parts == part) for part in (0, 1))
-    return torch.cat((u, v, (u - v).abs(), u * v), -1)
+    return batch.parts
 
 
 def _real(hidden: Float[Tensor, "b t d"], batch: Batch) -> Bool[Tensor, "b t"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, OfVocabulary
@@ -30,6 +30,17 @@ class Paper:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """What a paper does in fine-tuning, beside the head, where a head labels whole texts."""
+
+    frame: Literal["own", "added"] = "own"
+    """What stands around texts: the tokens that the tokenizer puts there, or new ones that are
+    added to the vocabulary (`unmask.tokens.vocabulary.TaskTokens`)."""
+    auxiliary: float = 0.0
+    """Weight of the language model's loss beside the task's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Published:
     """A model as its paper describes it.
 
@@ -47,6 +58,7 @@ class Published:
     labels: Labels | None
     """The head that fine-tuning puts on for a whole text's label; None: the label is said in
     words."""
+    finetuning: FineTuning = FineTuning()
     pooler: str | None = None
     """The pretraining head whose map before the scores `labels` begins with, if any."""
     objective: Objective

@@ -9,7 +9,7 @@ from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, activation, by_table
 from unmask.model.positions import Learned
 from unmask.published import gpt, llama
-from unmask.published.card import Paper
+from unmask.published.card import FineTuning, Paper
 from unmask.tokens.vocabulary import BPE, TokenizerSpec
 from unmask.tokens.vocabulary import GPT as FRAME
 
@@ -89,6 +89,8 @@ GPT = replace(
     family="gpt",
     paper=PAPER,
     architecture=BASE,
+    labels=replace(gpt.LABELS, dropout=0.1),  # section 4.1
+    finetuning=FineTuning(frame="added", auxiliary=0.5),  # sections 3.3 and 4.1
     tokenizer=TokenizerSpec(BPE(size=40_478, lowercase=True), FRAME),
     length=512,  # section 4.1
     batch_tokens=64 * 512,  # section 4.1

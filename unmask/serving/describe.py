@@ -9,7 +9,7 @@ import torch
 
 from unmask.box import BOX
 from unmask.config import to_dict
-from unmask.published.card import Published
+from unmask.published.card import FineTuning, Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
@@ -73,6 +73,7 @@ def card_facts(card: Published) -> dict[str, Any]:
         "batch_tokens": card.batch_tokens,
         "rate": card.rate,
         "training": to_dict(card.training),
+        "finetuning": to_dict(card.finetuning),
         "hub": card.hub,
         "note": card.note,
     }
@@ -105,6 +106,8 @@ def text(facts: Mapping[str, Any]) -> Iterator[str]:
     }
     if facts["training"]:
         rows["with"] = ", ".join(f"{k} {_part(v)}" for k, v in facts["training"].items())
+    if facts["finetuning"] != to_dict(FineTuning()):
+        rows["fine-tuning"] = _part(facts["finetuning"])
     rows |= {
         "objective": _part(facts["objective"]),
         "tokenizer": _part(facts["tokenizer"]["vocabulary"]),

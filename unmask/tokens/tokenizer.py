@@ -146,6 +146,31 @@ class Tokenizer:
         """
         return [self._piece(i) for i in _checked(ids)]
 
+    def framed(self, frame: Frame) -> "Tokenizer":
+        """Return this tokenizer with another frame, whose tokens have new ids where it lacks them.
+
+        All other ids stay what they are; the new ones follow the highest.
+
+        Raises:
+            ValueError: there are free ids below the highest, which the new tokens would take.
+        """
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        added = backend.get_added_tokens_decoder().values()
+        special = {token.content for token in added if token.special}
+        wanted = [name for name in names(frame) if name not in special]
+        lacking = [name for name in wanted if backend.token_to_id(name) is None]
+        backend.add_special_tokens(
+            [tokenizers.AddedToken(name, special=True, normalized=False) for name in wanted]
+        )
+        pipeline.surround(backend, frame)
+        found = [backend.token_to_id(name) for name in lacking]
+        if found != list(range(self.size, self.size + len(lacking))):
+            raise ValueError(
+                f"{', '.join(lacking)} would have the ids {found}, not those from {self.size} on: "
+                "this vocabulary has ids without a token"
+            )
+        return Tokenizer(backend, frame)
+
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
         return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets
@@ -288,6 +313,14 @@ class CodePointTokenizer(Tokenizer):
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Write each id for a person's eyes; one that is no character as <1114112>."""
         return [code_points.decode([i], skip_special=False) or f"<{i}>" for i in _checked(ids)]
+
+    def framed(self, frame: Frame) -> "CodePointTokenizer":
+        """Return this tokenizer with another frame.
+
+        Raises:
+            ValueError: a token of the frame has no code point.
+        """
+        return CodePointTokenizer(frame, self._subwords)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands: a character each."""

@@ -1,7 +1,7 @@
 """What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -135,6 +135,33 @@ CANINE = Frame(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",
     before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
 )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTokens:
+    """Tokens around texts that fine-tuning adds to a decoder's vocabulary.
+
+    Radford et al. 2018, section 3.3; their names, and the order of their ids, are the released
+    code's.
+    """
+
+    start: str = "_start_"
+    delimiter: str = "_delimiter_"
+    """Between two texts."""
+    extract: str = "_classify_"
+    """After all text: the token whose hidden state is read."""
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """All of them, by id."""
+        return self.start, self.delimiter, self.extract
+
+    def around(self, frame: Frame) -> Frame:
+        """Return a frame with these around texts; what it puts before a text stays there."""
+        kept = tuple(name for name in frame.before if name != self.start)
+        return replace(
+            frame, before=(*kept, self.start), between=(self.delimiter,), after=(self.extract,)
+        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What stands for a text, or for two: an option of every kind that a head of labels answers."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from unmask.finetuning.ask import Around
 from unmask.finetuning.kinds.kind import one_stack
@@ -10,6 +10,8 @@ from unmask.heads.labels import Labels, Layers, Pool
 from unmask.published.card import Published
 from unmask.tokens.vocabulary import Special
 
+Frame = Literal["own", "added"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolOptions:
@@ -17,14 +19,21 @@ class PoolOptions:
 
     pool: Pool | None = None
     """The token whose vector stands for a text, the mean over all, or of two texts, each read by
-    itself, their means, compared (see `Labels.pool`). None: the model's own, the first of an
-    encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et al. 2018,
-    section 3.2); but of a model without a trained pooler the mean, or "compare" (see
-    `without_pooler`)."""
+    itself, their means, compared, or of both their orders the last tokens (see `Labels.pool`).
+    None: the model's own, the first of an encoder (Devlin et al. 2019, section 4.1) and the last of
+    a decoder (Radford et al. 2018, section 3.2); but of a model without a trained pooler the mean,
+    or "compare" (see `without_pooler`)."""
     layers: Layers | None = None
     """Whose vectors are read: those of the last layer, or of all, side by side (see
     `Labels.layers`). None: the last one's, but all to compare two texts, and of a model without a
     trained pooler."""
+    frame: Frame | None = None
+    """What stands around texts: what the tokenizer puts there ("own"), or tokens that are added to
+    a decoder's vocabulary (see `unmask.finetuning.framing`). None: what the model's paper does."""
+    symmetric: bool | None = None
+    """The answer is the same in whichever order two texts are given: of a decoder with added tokens
+    both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
+    None: that of a number is, and that of labels is not."""
 
 
 def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
@@ -40,14 +49,22 @@ def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
     layers = options.layers or ("all" if pool == "compare" else card.labels.layers)
     if (pool, layers) == (card.labels.pool, card.labels.layers):
         return card.labels
-    if pool == "first" and one_stack(card.architecture).causal:
+    causal, orders = one_stack(card.architecture).causal, has_two(task)
+    if pool == "first" and causal:
         fits = "'last', 'mean' or 'compare'" if reads_two(task) else "'last' or 'mean'"
+        fits = "'last', 'mean', 'compare' or 'both'" if orders else fits
         raise ValueError(
             f"options.pool must be {fits} for {card.name}, which only reads forward, got {pool!r}"
         )
     if pool == "compare" and not reads_two(task):
         raise ValueError("options.pool 'compare' is for two texts, and one is read")
-    return replace(card.labels, pool=pool, layers=layers, dense=False)
+    if pool == "both" and not (causal and orders):
+        why = f"{card.name} is none" if orders else f"{task.does} here reads none"
+        raise ValueError(f"options.pool 'both' is for two texts that a decoder reads, and {why}")
+    # Where two orders are read no other library has the head, and so nothing forbids the bias that
+    # the first GPT's has (released code, `clf`).
+    bias = card.labels.bias or pool == "both"
+    return replace(card.labels, pool=pool, layers=layers, dense=False, bias=bias)
 
 
 def refuse_pool(card: Published, options: PoolOptions) -> None:
@@ -56,7 +73,7 @@ def refuse_pool(card: Published, options: PoolOptions) -> None:
     Raises:
         ValueError: one is given.
     """
-    for name in ("pool", "layers"):
+    for name in ("pool", "layers", "frame"):
         if (given := getattr(options, name)) is not None:
             raise ValueError(
                 f"options.{name} is for a head of labels, and {card.name} says its answers in "
@@ -81,8 +98,15 @@ def without_pooler(task: Task) -> Task:
 
 def around(task: Task, card: Published, special: Special) -> Around:
     """Say what stands around a text that a head of labels reads."""
-    apart = task.options.get("pool") == "compare"
-    return Around.of(special, one_stack(card.architecture), task.length, apart=apart, wide=True)
+    pool, a = task.options.get("pool"), one_stack(card.architecture)
+    return Around.of(
+        special, a, task.length, apart=pool == "compare", both=pool == "both", wide=True
+    )
+
+
+def has_two(task: Task) -> bool:
+    """Say whether two texts are given that could be read in either order."""
+    return len(task.columns.texts) == 2 and task.does != "choose"
 
 
 def reads_two(task: Task) -> bool:

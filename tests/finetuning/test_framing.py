@@ -1,0 +1,472 @@
+"""Tokens that fine-tuning adds around texts: what is read, learned, saved and read again."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+
+import unmask
+from unmask import cli
+from unmask.batch import IGNORE
+from unmask.checkpoints.huggingface import Opened
+from unmask.finetuning import single as tuning_module
+from unmask.finetuning.ask import LABEL, LANGUAGE
+from unmask.finetuning.auxiliary import with_next
+from unmask.finetuning.begin import Beginning, begin
+from unmask.finetuning.framing import TOKENS, has_tokens
+from unmask.finetuning.kinds.catalogue import ask, options
+from unmask.finetuning.kinds.pooled import PoolOptions
+from unmask.finetuning.tasks import Columns, Item, Kind, Task
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
+from unmask.heads.language import Language
+from unmask.hiding.collate import pad
+from unmask.model.architecture import Architecture
+from unmask.published.card import FineTuning
+from unmask.published.catalogue import MODELS
+
+FAST = {
+    "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",
+    "device": "cpu",
+}  # fmt: skip
+ONE, TWO = "the good cat", "a red house"
+
+
+def task_of(does: Kind, n_texts: int = 1, **chosen) -> Task:
+    labels = () if does in ("regress", "choose") else ("no", "yes")
+    columns = Columns(texts=("a", "b")[:n_texts], label="label")
+    return Task(does=does, columns=columns, labels=labels, length=24, options=options(does, chosen))
+
+
+def opened(family: str = "gpt", **changes) -> Opened:
+    """Make a random model, its weights large enough that texts differ."""
+    card = replace(toy.card(family), **changes)
+    model = card.build().eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.3)
+    return Opened(
+        card=card, model=model, tokenizer=toy.tokenizer(family), labels=(), missing=(), extra=()
+    )
+
+
+def begun_of(does: Kind, n_texts: int = 1, family: str = "gpt", **chosen) -> Beginning:
+    return begin(opened(family), task_of(does, n_texts, **chosen), [])
+
+
+def read(begun: Beginning, *items: Item):
+    return [q.example for q in ask(begun.task, begun.card, begun.tokenizer).questions(items)]
+
+
+def ids(family: str, text: str) -> list[int]:
+    return toy.tokenizer(family).encode(text).ids.tolist()
+
+
+# What is read
+
+
+def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
+    for name, card in MODELS.items():
+        own = FineTuning(frame="added", auxiliary=0.5) if card.family == "gpt" else FineTuning()
+        assert card.finetuning == own, name
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt2"])
+def test_what_a_model_reads_in_each_case(family: str) -> None:
+    """Section 3.3; the ids follow those of the vocabulary in the released code's order."""
+    chosen = {} if family == "gpt" else {"frame": "added"}
+    n, one, two = toy.tokenizer(family).size, ids(family, ONE), ids(family, TWO)
+    start, delimiter, extract = n, n + 1, n + 2
+    for does in ("classify", "regress", "multilabel"):
+        begun = begun_of(does, family=family, **chosen)
+        truth = 1.0 if does == "regress" else ("yes",) if does == "multilabel" else "yes"
+        (example,) = read(begun, Item(texts=(ONE,), truth=truth))
+        assert example.inputs.tolist() == [start, *one, extract]
+    (example,) = read(begun_of("pairs", 2, family, **chosen), Item(texts=(ONE, TWO)))
+    entailed = [start, *one, delimiter, *two, extract]
+    assert example.inputs.tolist() == entailed
+    assert example.part is None
+    item = Item(texts=(ONE,), options=("sun", TWO), truth=1)
+    first, second = read(begun_of("choose", family=family, **chosen), item)
+    assert first.inputs.tolist() == [start, *one, delimiter, *ids(family, "sun"), extract]
+    assert second.inputs.tolist() == entailed
+    swapped = [start, *two, delimiter, *one, extract]
+    for does, more in (
+        ("regress", {}),
+        ("pairs", {"pool": "both"}),
+        ("pairs", {"symmetric": True}),
+        ("multilabel", {"symmetric": True}),
+    ):
+        begun = begun_of(does, 2, family, **chosen, **more)
+        assert begun.task.options["pool"] == "both"
+        (example,) = read(begun, Item(texts=(ONE, TWO)))
+        assert example.inputs.tolist() == entailed + swapped
+        assert np.asarray(example.part).tolist() == [0] * len(entailed) + [1] * len(swapped)
+        batch = pad([example], begun.tokenizer.special)
+        assert batch.place is not None
+        assert batch.place[0].tolist() == [*range(len(entailed)), *range(len(swapped))]
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt2"])
+def test_the_former_way_is_there(family: str) -> None:
+    chosen = {"frame": "own"} if family == "gpt" else {}
+    begun = begun_of("pairs", 2, family, **chosen)
+    assert begun.tokenizer is toy.tokenizer(family)
+    between = [] if family == "gpt" else [begun.tokenizer.special.end]
+    (example,) = read(begun, Item(texts=(ONE, TWO)))
+    assert example.inputs.tolist() == [*ids(family, ONE), *between, *ids(family, TWO)]
+    assert begun_of("regress", 2, family, **chosen).task.options["pool"] is None
+    assert begun_of("pairs", 2, family, symmetric=True, **chosen).task.options["pool"] is None
+    assert begun_of("regress", 2, "gpt", symmetric=False).task.options["pool"] is None
+    for does in ("tag", "cloze") if family == "gpt" else ():
+        given = {"pattern": "{text} [MASK]"} if does == "cloze" else {}
+        assert not begin(opened(), task_of(does, **given), []).added
+
+
+def test_texts_that_are_cut_keep_the_tokens() -> None:
+    long = "the cat " * 40
+    n = toy.tokenizer("gpt").size
+    for does, two in (("classify", 1), ("pairs", 2), ("regress", 2)):
+        begun = begun_of(does, two)
+        (example,) = read(begun, Item(texts=(long, f"{long} sun")[:two]))
+        cuts = np.split(example.inputs, [24]) if does == "regress" else [example.inputs]
+        for part in cuts:
+            assert len(part) == 24
+            marked = part[part >= n].tolist()
+            assert marked == ([n, n + 2] if two == 1 else [n, n + 1, n + 2])
+
+
+@pytest.mark.parametrize("name", sorted(n for n in MODELS if n.endswith("-mini")))
+def test_every_decoder_can_be_framed(name: str) -> None:
+    card = MODELS[name]
+    a = card.architecture
+    causal = isinstance(a, Architecture) and a.causal
+    frame = TOKENS.around(card.tokenizer.frame)
+    assert TOKENS.around(frame) == frame
+    if causal:
+        assert frame.before == (*card.tokenizer.frame.before, "_start_")
+        assert (frame.between, frame.after) == (("_delimiter_",), ("_classify_",))
+
+
+# What it begins with
+
+
+def test_only_the_new_vectors_are_drawn() -> None:
+    given = opened()
+    begun = begin(given, task_of("classify"), [])
+    n = given.tokenizer.size
+    assert begun.added == range(n, n + 3)
+    one, same, other = (begun.model(seed).weights() for seed in (1, 1, 2))
+    for name, theirs in given.model.weights().items():
+        assert torch.equal(one[name][: len(theirs)], theirs), name
+    table = "backbone.tokens.weight"
+    assert one[table].shape == (n + 3, 32)
+    assert torch.equal(one[table], same[table])
+    assert not torch.equal(one[table][n:], other[table][n:])
+    assert 0.01 < float(one[table][n:].std()) < 0.03, "N(0, 0.02), as the architecture says"
+
+
+def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
+    begun = begin("gpt-mini", task_of("classify"), [text for text, _ in toy.texts(99)])
+    n = begun.tokenizer.size
+    assert begun.card.architecture.vocab_size == n
+    (example,) = read(begun, Item(texts=("cat",)))
+    assert example.inputs[[0, -1]].tolist() == [n - 3, n - 1]
+    assert not begun.trained
+
+
+def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
+    heads = {"language": Language(tied=False, bias=True)}
+    given = opened("gpt2", heads=heads)
+    begun = begin(given, task_of("classify", frame="added"), [], auxiliary=0.5)
+    n, weights = given.tokenizer.size, begun.model(0).weights()
+    for name in ("heads.language.out.weight", "heads.language.bias"):
+        assert len(weights[name]) == n + 3
+        assert torch.equal(weights[name][:n], given.model.weights()[name])
+
+
+def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
+    card = toy.card("gpt")
+    n = toy.tokenizer("gpt").size
+    given = opened(architecture=replace(card.architecture, vocab_size=n + 8))
+    table = begin(given, task_of("classify"), []).model(0).weights()["backbone.tokens.weight"]
+    theirs = given.model.weights()["backbone.tokens.weight"]
+    assert len(table) == n + 8
+    assert torch.equal(table[:n], theirs[:n])
+    assert torch.equal(table[n + 3 :], theirs[n + 3 :])
+    assert not torch.isclose(table[n : n + 3], theirs[n : n + 3]).any(1).all()
+
+
+# What is learned
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+@pytest.mark.parametrize("pool", ["both", None])
+def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(pool, weight) -> None:
+    """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
+    begun = begin(opened(), task_of("pairs", 2, pool=pool), [], auxiliary=weight)
+    model = begun.model(0).eval()
+    rows = [(ONE, TWO, "no"), ("sun", "the very good moon", "yes"), (TWO, "a", "no")]
+    items = [Item(texts=(a, b), truth=label) for a, b, label in rows]
+    examples = [with_next(example) for example in read(begun, *items)]
+    batch = pad(examples, begun.tokenizer.special)
+    hidden = model.hidden(batch).detach().double().numpy()
+    weights = {name: x.double().numpy() for name, x in model.weights().items()}
+    table, out = weights["backbone.tokens.weight"], weights["heads.label.out.weight"]
+    bias = weights.get("heads.label.out.bias", 0.0)
+    lost, next_lost, n = 0.0, 0.0, 0
+    for row, example in zip(hidden, examples, strict=True):
+        parts = np.zeros(len(example.inputs)) if example.part is None else example.part
+        extract = np.zeros(32)
+        for part in np.unique(parts):
+            (at,) = np.nonzero(parts == part)
+            extract += row[at[-1]]
+            for now, after in pairwise(at):
+                scores = table @ row[now]
+                next_lost += np.logaddexp.reduce(scores) - scores[example.inputs[after]]
+                n += 1
+        scores = out @ extract + bias
+        lost += np.logaddexp.reduce(scores) - scores[example.label]
+    expected = lost / len(rows) + weight * next_lost / n
+    with torch.no_grad():
+        said = model(batch)
+    assert said.terms["next_token"].count == n
+    assert said.loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_second_order_is_not_asked_of_the_first() -> None:
+    (example,) = read(begun_of("regress", 2), Item(texts=(ONE, TWO)))
+    targets, half = with_next(example).targets, len(example.inputs) // 2
+    assert targets[[half - 1, -1]].tolist() == [IGNORE, IGNORE]
+    assert targets[half:-1].tolist() == example.inputs[half + 1 :].tolist()
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt2"])
+def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str) -> None:
+    for pool, same in (("both", True), ("last", False)):
+        begun = begun_of("pairs", 2, family, frame="added", pool=pool)
+        model = begun.model(0)
+        torch.manual_seed(1)
+        torch.nn.init.normal_(model.heads[LABEL].out.weight)
+        made = Opened(
+            card=begun.card, model=model.eval(), tokenizer=begun.tokenizer, labels=("no", "yes"),
+            missing=(), extra=(),
+        )  # fmt: skip
+        pairs = [(ONE, TWO), ("sun", "the very good moon and a bird"), ("", "cat")]
+        said = unmask.finetuning.predict.predict(made, pairs, task=begun.task)
+        turned = [(b, a) for a, b in pairs]
+        again = unmask.finetuning.predict.predict(made, turned, task=begun.task)
+        for one, other in zip(said, again, strict=True):
+            alike = one["probability"] == pytest.approx(other["probability"], abs=1e-5)
+            assert alike == same, pool
+
+
+# Runs
+
+
+def rows_of(does: Kind, folder: Path, n: int = 48) -> dict[str, object]:
+    """Write files in which one word decides, and name their columns."""
+    rng = np.random.default_rng(0)
+    train = folder / f"{does}.tsv"
+    texts = toy.texts(n, 1)
+    if does == "classify":
+        toy.write(train, texts)
+    elif does == "pairs":
+        toy.write(train, [(t, "the sun", y) for t, y in texts], "sentence1\tsentence2\tlabel")
+    elif does == "regress":
+        rows = [(t, "the sun", f"{(y == 'yes') * 5 + rng.normal():.3f}") for t, y in texts]
+        toy.write(train, rows, "sentence1\tsentence2\tscore")
+    else:
+        rows = [(t, "bad sun", "good sun", int(y == "yes")) for t, y in texts]
+        toy.write(train, rows, "text\tchoice1\tchoice2\tlabel")
+    return {"task": does, "train": train, "dev": train}
+
+
+GIVEN = {
+    "classify": [ONE, "bad", ""],
+    "pairs": [(ONE, TWO), ("sun", "bad")],
+    "regress": [(ONE, TWO), ("sun", "bad")],
+    "choose": [{"context": ONE, "choices": ["sun", TWO]}],
+}
+
+
+def quick(base: Path, given, **more) -> Tuned:
+    return finetune(base, **(given | FAST | more))
+
+
+def numbers(answer) -> float | list[float]:
+    """Give the numbers of an answer, whose last bits depend on where tensors lie in memory."""
+    if isinstance(answer, float):
+        return answer
+    shares = answer["probabilities"]
+    return list(shares.values()) if isinstance(shares, dict) else shares
+
+
+@pytest.mark.parametrize("does", sorted(GIVEN))
+def test_a_run_is_saved_and_read_again(does: Kind, tmp_path: Path) -> None:
+    base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
+    tuned = quick(base, rows_of(does, tmp_path), out=out)
+    assert tuned.tuning.auxiliary == 0.5
+    assert any("next_token" in line for line in (out / "log.jsonl").read_text().splitlines())
+    assert LANGUAGE not in tuned.opened.model.specs
+    both = [note for note in tuned.notes if "read in both orders" in note]
+    assert bool(both) == (does == "regress")
+    assert any("around texts stand" in note for note in tuned.notes)
+    said = tuned.predict(GIVEN[does])
+    again = unmask.load(out)
+    again.save(tmp_path / "copy")
+    n = toy.tokenizer("gpt").size
+    for one in (again, unmask.load(tmp_path / "copy")):
+        theirs = one.model.weights()
+        assert all(torch.equal(x, theirs[k]) for k, x in tuned.opened.model.weights().items())
+        for old, new in zip(said, one.predict(GIVEN[does]), strict=True):
+            assert numbers(new) == pytest.approx(numbers(old), abs=1e-6)
+        assert has_tokens(one.tokenizer)
+        assert one.tokenizer.size == one.model.vocab_size == n + 3
+        assert one.tokenizer.encode("_start_").ids.max() < n, "typed in a text it is text"
+        assert one.tokenizer.pieces(range(n, n + 3)) == list(TOKENS.names)
+    further = begin(str(out), task_of("classify"), [])
+    assert not further.added, "they are known already"
+
+
+@pytest.mark.parametrize("family", ["gpt", "gpt2"])
+def test_transformers_asks_the_same(family: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
+    tuned = quick(base, rows_of("classify", tmp_path), out=out, options={"frame": "added"})
+    words = hf.AutoTokenizer.from_pretrained(out)
+    theirs = hf.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    n = toy.tokenizer(family).size
+    assert words(ONE)["input_ids"] == [n, *ids(family, ONE), n + 2]
+    assert words(ONE, TWO)["input_ids"] == [n, *ids(family, ONE), n + 1, *ids(family, TWO), n + 2]
+    with torch.no_grad():
+        scores = theirs(**words(ONE, return_tensors="pt")).logits[0].softmax(0)
+    (said,) = tuned.predict([ONE])
+    assert list(said["probabilities"].values()) == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> None:
+    base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("regress", tmp_path)
+    whole = quick(base, given, out=tmp_path / "whole", epochs=2.0)
+    save = tuning_module._save
+
+    def save_and_die(*args, **more):
+        save(*args, **more)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning_module, "_save", save_and_die)
+        with pytest.raises(Killed):
+            quick(base, given, out=tmp_path / "out", epochs=2.0)
+    again = unmask.finetuning.tune.go_on(tmp_path / "out", device="cpu", terminal=None)
+    for name, tensor in whole.opened.model.weights().items():
+        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    assert again.tuning.auxiliary == 0.5
+    assert again.tuning.options == {
+        "frame": "added", "pool": "both", "layers": None, "symmetric": None
+    }  # fmt: skip
+
+
+def test_what_tunes_no_vectors_of_tokens_adds_none(tmp_path: Path) -> None:
+    base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("classify", tmp_path)
+    for tune, weight in (("lora", 0.5), ("prefix:length=3", 0.5), ("frozen", 0.0)):
+        out = tmp_path / tune.partition(":")[0]
+        tuned = quick(base, given, out=out, tune=tune)
+        assert any("none are added, unlike in the paper" in note for note in tuned.notes)
+        assert tuned.tuning.auxiliary == weight
+        assert unmask.load(out).tokenizer.size == toy.tokenizer("gpt").size
+        (said,), (again,) = tuned.predict([ONE]), unmask.load(out).predict([ONE])
+        assert numbers(again) == pytest.approx(numbers(said), abs=1e-6)
+        with pytest.raises(ValueError, match="leaves their vectors random: tune it in full"):
+            quick(base, given, tune=tune, options={"frame": "added"})
+
+
+@pytest.mark.parametrize("tune", ["lora", "houlsby", "prefix:length=3", "prompt:length=3"])
+def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_path: Path) -> None:
+    base = toy.pretrained("gpt", tmp_path / "base")
+    quick(base, rows_of("classify", tmp_path), out=tmp_path / "full")
+    given, out = rows_of("pairs", tmp_path), tmp_path / "small"
+    tuned = quick(tmp_path / "full", given, out=out, tune=tune, options={"symmetric": True})
+    assert tuned.task.options["pool"] == "both"
+    again = unmask.load(out)
+    assert has_tokens(again.tokenizer)
+    for a, b in GIVEN["pairs"]:
+        ((one,), (same,)) = tuned.predict([(a, b)]), again.predict([(a, b)])
+        (turned,) = again.predict([(b, a)])
+        assert numbers(same) == pytest.approx(numbers(one), abs=1e-6)
+        assert numbers(turned) == pytest.approx(numbers(one), abs=1e-5)
+
+
+# Mistakes
+
+
+def test_what_cannot_be_is_said() -> None:
+    for does, n, chosen, why in (
+        ("classify", 1, {"pool": "both"}, "classify here reads none"),
+        ("choose", 2, {"pool": "both"}, "choose here reads none"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            begun_of(does, n, **chosen)
+    with pytest.raises(ValueError, match="that a decoder reads, and bert-tiny is none"):
+        begin(opened("bert"), task_of("pairs", 2, pool="both"), [])
+    with pytest.raises(ValueError, match="'own' for bert-tiny: tokens are added for decoders"):
+        begin(opened("bert"), task_of("classify", frame="added"), [])
+    with pytest.raises(ValueError, match=r"options\.frame must be 'own' for t5-mini"):
+        begin(opened("t5"), task_of("classify", frame="added"), [])
+    with pytest.raises(ValueError, match=r"frame must be .*'own', 'added'.*, got 'x'"):
+        options("classify", {"frame": "x"})
+    assert PoolOptions().frame is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("--option frame=addd", "frame must be"),
+        ("--option pool=both", "options.pool 'both' is for two texts that a decoder reads"),
+        ("--option frame=added --tune lora", "leaves their vectors random"),
+        ("--auxiliary -1", "auxiliary must be at least 0, got -1"),
+        ("--auxiliary 0.5 --option auxiliary=0.5", "auxiliary"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: str, why: str, tmp_path: Path, capsys) -> None:
+    base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
+    train = rows_of("classify", tmp_path)["train"]
+    words = ["finetune", base, "--task", "classify", "--train", train, "--out", out, "--quiet"]
+    assert cli.run([str(word) for word in (*words, *arguments.split())]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert why in said[0]
+    assert not out.exists()
+
+
+def test_the_whole_path_on_the_command_line(tmp_path: Path, capsys) -> None:
+    base = toy.pretrained("gpt", tmp_path / "base")
+
+    def said(*words: object) -> str:
+        capsys.readouterr()
+        assert cli.run([str(word) for word in words]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    for does in ("classify", "pairs", "regress", "choose"):
+        train, out = rows_of(does, tmp_path)["train"], tmp_path / f"run-{does}"
+        words = ["finetune", base, "--task", does, "--train", train, "--dev", train, "--quiet"]
+        said(*words, "--out", out, "--epochs", 1)
+        said("finetune", "--out", out, "--resume", "--quiet")
+        answers = said("predict", out, "--input", train)
+        said("convert", out, tmp_path / f"copy-{does}")
+        assert said("predict", tmp_path / f"copy-{does}", "--input", train) == answers
+        figures = json.loads(said("evaluate", out, "--data", train, "--json"))
+        assert figures == json.loads(
+            said("evaluate", tmp_path / f"copy-{does}", "--data", train, "--json")
+        )
