@@ -121,6 +121,20 @@ def test_a_model_is_tuned_on_from_a_small_part(tmp_path: Path) -> None:
     assert shares(second.predict(TEXTS)) == pytest.approx(shares(first.predict(TEXTS)), abs=1e-5)
 
 
+@pytest.mark.parametrize("word", ["lora", "bitfit"])
+def test_a_part_may_have_other_labels_than_its_model(word: str, tmp_path: Path) -> None:
+    tuned("full", tmp_path)  # two labels
+    rows = [(text, str(i % 3)) for i, (text, _) in enumerate(toy.texts(24, 2))]
+    train = toy.write(tmp_path / "three.tsv", rows)
+    run = finetune(
+        str(tmp_path / "run"), task="classify", train=train, dev=train, tune=word,
+        out=tmp_path / "three", epochs=1.0, batch=8, rate=3e-3, terminal=None,
+    )  # fmt: skip
+    again = unmask.load(tmp_path / "three")
+    assert again.labels == ("0", "1", "2")
+    assert shares(again.predict(TEXTS)) == pytest.approx(shares(run.predict(TEXTS)), abs=1e-6)
+
+
 def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
     tuned("lora", tmp_path)
     other = toy.pretrained("bert", tmp_path / "other", seed=8)

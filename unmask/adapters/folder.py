@@ -65,7 +65,9 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Ope
         raise ValueError(f"{folder / CONFIG}: base_model_name_or_path must be text, got {said!r}")
     home = _home(said, folder)
     record = record_of(folder, config)
-    opened = open_folder(home, _heads(folder, config, record, home), seed)
+    heads = _heads(folder, config, record, home)
+    brought = [name for name in heads or () if name != "language"]
+    opened = open_folder(home, heads, seed, elsewhere=brought)
     read_adapter(folder, opened.model, opened.card, NAME)
     labels = tuple(str(label) for label in record.get("labels", ())) or opened.labels
     # The model had other heads before: what it lacks the adapter brings, what is over they had.

@@ -5,7 +5,7 @@ That is config.json, model.safetensors and the tokenizer's files.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -95,7 +95,13 @@ def locate(name: str | Path) -> Path:
     return Path(found)
 
 
-def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0) -> Opened:
+def open_folder(
+    folder: Path,
+    heads: Mapping[str, HeadSpec] | None = None,
+    seed: int = 0,
+    *,
+    elsewhere: Collection[str] = (),
+) -> Opened:
     """Open a model of any family of the catalogue.
 
     Args:
@@ -103,6 +109,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
             one.
         heads: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
+        elsewhere: heads whose weights are not read here, since they come from elsewhere.
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
@@ -115,7 +122,7 @@ def open_folder(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed:
     labels = _label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
-    model, read = _fill(card, specs, state, folder, seed)
+    model, read = _fill(card, specs, state, folder, seed, elsewhere)
     tokenizer = _tokenizer(folder, model.vocab_size)
     return Opened(
         card=replace(card, heads=specs),
@@ -286,10 +293,12 @@ def _fill(
     state: Mapping[str, Tensor],
     folder: Path,
     seed: int,
+    elsewhere: Collection[str] = (),
 ) -> tuple[Model, Read]:
     with torch.device("meta"):
         model = card.build(heads)
-    wanted = {name: p.shape for name, p in model.named_parameters()}
+    out = tuple(f"heads.{name}." for name in elsewhere)
+    wanted = {n: p.shape for n, p in model.named_parameters() if not n.startswith(out)}
     try:
         read = _read(card, state, wanted)
         tensors = {name: as_weight(name, x).clone() for name, x in read.tensors.items()}
@@ -302,7 +311,7 @@ def _fill(
             f"{', '.join(lacking[:3])}"
         )
     computed = any(True for _ in model.buffers())  # of no file
-    if read.missing or computed:
+    if read.missing or computed or out:
         model = card.build(heads).initialize(seed, known=read.tensors)
     model.load_state_dict(tensors, strict=False, assign=True)
     for parameter in model.parameters():
