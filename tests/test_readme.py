@@ -17,6 +17,7 @@ HIDDEN = {
     ("characters",): "characters of words, in turn",
     ("subwords",): "subwords of what is read in characters",
     ("next_token",): "the future",
+    ("permuted",): "words, in a random order",
     ("spans",): "spans",
 }
 BESIDES = {
