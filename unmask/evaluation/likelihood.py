@@ -212,7 +212,8 @@ def _evaluation(
     for name, value in loss.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
-    whole = sums["next_token"].total if causal and "next_token" in sums else None
+    told = [s.total for name, s in sums.items() if name in naming] if causal else []
+    whole = told[0] if len(told) == 1 else None
     by_token = {name: _exp(nats) for name, nats in loss.items() if name in naming}
     return Evaluation(
         documents=read.documents,

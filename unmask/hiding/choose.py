@@ -253,7 +253,7 @@ class Contexts:
             run = _run(int(first[i]), sizes[i : i + n], free, budget)
             hidden[run] = True
             budget -= run.stop - run.start
-            begin = max(run.stop, run.start + 1) + n * self.context - behind - n
+            begin = max(run.stop, run.start + 1) + max(n * (self.context - 1) - behind, 0)
         left = np.flatnonzero(free & ~hidden)
         hidden[rng.choice(left, min(budget, len(left)), replace=False)] = True
         return hidden

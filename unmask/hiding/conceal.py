@@ -172,7 +172,13 @@ class Order(_Framed):
     apart, the second after the first.
     """
 
+    random: bool = True
+    """False: they come in the order of the text, so that each is told from those before it."""
     asks: ClassVar[str] = "permuted"
+
+    def causal(self, choose: Choose) -> bool:
+        """Where all are hidden, and come in the order of the text."""
+        return choose.complete and not self.random
 
     def __call__(
         self,
@@ -183,8 +189,8 @@ class Order(_Framed):
     ) -> Example:
         """Draw the order."""
         hidden = hidden & can_be_hidden(text.ids, special)
-        rank = np.zeros(len(text), np.int64)
-        rank[hidden] = 1 + rng.permutation(int(hidden.sum()))
+        rank, n = np.zeros(len(text), np.int64), int(hidden.sum())
+        rank[hidden] = 1 + (rng.permutation(n) if self.random else np.arange(n))
         targets = np.where(hidden, text.ids, IGNORE)
         return Example(inputs=text.ids, targets=targets, rank=rank, blind=True)
 
