@@ -78,6 +78,9 @@ class Example:
     window, each once; models without `global_attention` do not read it. None: there are none."""
     blind: bool = False
     """Asked of a stream that may not see its own token (XLNet)."""
+    ahead: bool = False
+    """Each place is asked for the token after its own: what is asked at i is read, if at all, at
+    i + 1. Models do not read it. False: it is asked where it stands."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,8 @@ class Batch:
     """The columns of tokens that see all of their text and are seen by all of it, whatever a
     layer's window (see `Example.wide`); -1 where a row has fewer than another."""
     blind: bool = False
+    ahead: "Bool[torch.Tensor, 'b t'] | None" = None
+    """Which places are asked for the token after their own (see `Example.ahead`); None: none."""
     original: "Int[torch.Tensor, 'b t'] | None" = None
     """The tokens of the text, where inputs may be a generator's guesses; None: nothing is
     guessed."""
@@ -187,7 +192,7 @@ class Batch:
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
-        for name in ("targets", "turn", "place", "segments", "parts", "original"):
+        for name in ("targets", "turn", "place", "segments", "parts", "ahead", "original"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(

@@ -13,7 +13,7 @@ from unmask.batch import IGNORE, Tokens
 from unmask.evaluation import baselines
 from unmask.evaluation.baselines import Bigrams, bigrams
 from unmask.hiding.collate import pack, pad
-from unmask.hiding.objectives import GPT, MASKED, PREFIX
+from unmask.hiding.objectives import GPT, MASKED, PREFIX, OneWay
 from unmask.text.corpus import Document
 from unmask.tokens.shards import write
 from unmask.tokens.vocabulary import Special
@@ -22,6 +22,7 @@ V = 12
 SPECIAL = Special(
     size=V, pad=0, start=1, end=2, mask=3, before=(1,), after=(2,), ids=frozenset({0, 1, 2, 3})
 )
+BACKWARD = OneWay(MASKED, "backward")
 PLAIN = Special(size=V, pad=0, start=1, end=2, mask=3, ids=frozenset({0, 1, 2, 3}))
 pieces = st.lists(arrays(np.int64, st.integers(0, 20), elements=st.integers(4, V - 1)), max_size=8)
 
@@ -54,7 +55,7 @@ def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
 @given(
     texts=pieces.filter(lambda texts: any(map(len, texts))),
     held=pieces.filter(lambda texts: any(map(len, texts))),
-    objective=st.sampled_from([MASKED, GPT, PREFIX]),
+    objective=st.sampled_from([MASKED, GPT, PREFIX, BACKWARD]),
     special=st.sampled_from([SPECIAL, PLAIN]),
     packed=st.booleans(),
     seed=st.integers(0, 2**32),
@@ -66,12 +67,12 @@ def test_accuracy_equals_a_count_by_dictionaries(
     held = [text for text in held if len(text)]
     rng = np.random.default_rng(seed)
     examples = [objective(Tokens(t, np.ones_like(t)), special, rng) for t in held]
-    packed = packed and (special is SPECIAL or objective is not MASKED)
+    packed = packed and (special is SPECIAL or objective not in (MASKED, BACKWARD))
     batch = pack(examples, special, 64) if packed else pad(examples, special)
     asked = first = second = 0
     for example in examples:
         for at in np.flatnonzero(example.targets != IGNORE):
-            if objective is MASKED:
+            if objective in (MASKED, BACKWARD):
                 truth = np.where(example.targets != IGNORE, example.targets, example.inputs)
                 before = int(truth[at - 1]) if at else None
             else:

@@ -89,6 +89,19 @@ def test_a_prefix_is_told():
     assert x.sees == f"the first {n} tokens see each other, each later one those before it"
 
 
+def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
+    tokens = text(range(10, 22), sentences=[0, 6])
+    backward = told(objectives.OneWay(objectives.MASKED, "backward", 3), BERT, tokens)
+    assert backward.sees == "each token sees those after it"
+    assert {cell.segment for cell in backward.inputs} == {0}
+    assert {c.role for c in backward.inputs if c.asked} <= {"masked", "replaced", "kept"}
+    x = told(objectives.SourceTarget(objectives.MASKED, (4, 5)), BERT, tokens)
+    assert x.sees == "the first 8 tokens see each other, each later one those before it"
+    assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
+    lines = x.plain().splitlines()
+    assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+
+
 def test_an_encoder_and_a_decoder_are_told_apart():
     x = told(objectives.T5, T5, text(range(10, 30)), 1)
     assert [c.role for c in x.source].count("sentinel") == 1

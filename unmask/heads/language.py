@@ -23,6 +23,17 @@ CACHED = 2**19
 """Scores that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
 
 
+@dataclass(frozen=True)
+class ByMask:
+    """A text is said by putting a mask after it, which is then what the head names (UniLM).
+
+    Dong et al. 2019, arXiv:1905.03197, section 2.5.
+    """
+
+    segment: int = 0
+    """Of all that is read so."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Language:
     """The head that names tokens."""
@@ -41,6 +52,9 @@ class Language:
     """Scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     decoder: MaskDecoder | None = None
     """What asks the last layer in place of its input (He et al. 2021, section 3.2)."""
+    forward: ByMask | None = None
+    """How a stack that sees in both directions says text, if it has learned to read forward as
+    well. None: it does not, or sees no other way (`causal`)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
 

@@ -18,7 +18,7 @@ from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected, CorrectedHead
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
-from unmask.heads.language import Language, LanguageHead
+from unmask.heads.language import ByMask, Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
@@ -182,6 +182,17 @@ class Model(nn.Module):
         raise ValueError(
             f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})"
         )
+
+    @property
+    def by_mask(self) -> ByMask | None:
+        """How it says text by masks, if it does."""
+        found = (h.spec.forward for h in self.heads.values() if isinstance(h, LanguageHead))
+        return next((forward for forward in found if isinstance(forward, ByMask)), None)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it says text, token by token."""
+        return self.stack.causal or self.by_mask is not None
 
     def parameter_count(self) -> int:
         """Count the numbers that the model is kept with, shared ones once, without adapters."""

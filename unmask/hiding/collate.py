@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from unmask.batch import IGNORE, Batch, Example, Visibility
 from unmask.tokens.vocabulary import Special
@@ -42,6 +42,7 @@ class Arrays:
     among: Int[np.ndarray, "k"] | None
     wide: Int[np.ndarray, "b g"] | None
     blind: bool
+    ahead: Bool[np.ndarray, "b t"] | None
 
     def batch(self) -> Batch:
         """Make tensors of the arrays, without copying them."""
@@ -67,6 +68,7 @@ class Arrays:
             among=tensor(self.among),
             wide=tensor(self.wide),
             blind=self.blind,
+            ahead=tensor(self.ahead),
         )
 
 
@@ -205,6 +207,9 @@ def arrange(
     segments = None
     if any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
+    ahead = None
+    if any(e.ahead for e in examples):
+        ahead = _fill(groups, _ahead, t, 0).astype(bool)
     return Arrays(
         inputs=_fill(groups, lambda e: e.inputs, t, special.pad),
         targets=targets,
@@ -224,6 +229,7 @@ def arrange(
         among=examples[0].among,
         wide=_wide(groups),
         blind=examples[0].blind,
+        ahead=ahead,
     )
 
 
@@ -306,6 +312,10 @@ def _turn(e: Example) -> Int[np.ndarray, "t"]:
 
 def _segments(e: Example) -> Int[np.ndarray, "t"]:
     return np.zeros(len(e.inputs), np.int64) if e.segments is None else e.segments
+
+
+def _ahead(e: Example) -> Int[np.ndarray, "t"]:
+    return np.full(len(e.inputs), int(e.ahead), np.int64)
 
 
 def _source_of(e: Example) -> Int[np.ndarray, "s"]:

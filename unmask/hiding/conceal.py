@@ -221,7 +221,8 @@ class Sentinels:
         source = np.concatenate((_fold(text.ids, hidden, special), after))
         targets = np.concatenate((_spoken(text.ids, hidden, special), after))
         inputs = np.concatenate(([special.start], targets[:-1]))
-        return Example(inputs=inputs, targets=targets, rank=np.arange(len(targets)), source=source)
+        rank = np.arange(len(targets))
+        return Example(inputs=inputs, targets=targets, rank=rank, source=source, ahead=True)
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ class Future:
         inputs = np.concatenate(([special.start], text.ids[:-1]))
         read = np.concatenate(([False], hidden[:-1]))
         targets = np.where(hidden, text.ids, IGNORE)
-        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read))
+        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), ahead=True)
 
 
 def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
@@ -277,7 +278,11 @@ def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
 def _asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:
     nothing = np.full(1, IGNORE)
     return Example(
-        inputs=np.array([special.start]), targets=nothing, rank=np.zeros(1, int), source=source
+        inputs=np.array([special.start]),
+        targets=nothing,
+        rank=np.zeros(1, int),
+        source=source,
+        ahead=True,
     )
 
 

@@ -34,14 +34,15 @@ from unmask.published import (
     spanbert,
     t5,
     tinybert,
+    unilm,
 )
 from unmask.published.card import Published
 from unmask.published.own import OWN, in_own_words
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt1, gpt, gpt3, neox, palm,
-    lamda, llama, mistral, qwen, gemma, olmo, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt1, gpt, gpt3, neox,
+    palm, lamda, llama, mistral, qwen, gemma, olmo, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
@@ -83,11 +84,13 @@ def family(theirs: Mapping[str, Any]) -> Published:
     model_type = theirs.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN):
         return in_own_words(family({"model_type": model_type.removeprefix(OWN)}))
-    for card in MODELS.values():
-        told = card.fields.unnamed
-        if card.fields.model_type == model_type or (
-            model_type is None and told and told <= theirs.keys()
-        ):
-            return card
+    named = [card for card in MODELS.values() if card.fields.model_type == model_type]
+    told = [
+        card
+        for card in (MODELS.values() if model_type is None else named)
+        if card.fields.told_by and card.fields.told_by <= theirs.keys()
+    ]
+    if named or told:
+        return (told or named)[0]
     known = sorted({card.fields.model_type for card in MODELS.values()})
     raise ValueError(f"model_type {str(model_type)!r} is not one of {known}")

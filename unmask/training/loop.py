@@ -316,9 +316,15 @@ def _real(ids: Tensor, visibility: Visibility, last: Tensor | None) -> int:
 
 @torch.no_grad()
 def evaluate_on(
-    model: nn.Module, batches: Iterable[Batch], device: torch.device | str = "cpu"
+    model: nn.Module,
+    batches: Iterable[Batch],
+    device: torch.device | str = "cpu",
+    *,
+    part: str = "",
 ) -> dict[str, float]:
     """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
+
+    Where the batches are of one part of what is asked, terms are told under its name, too.
 
     The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
     seed. The model is left in the mode in which it was.
@@ -335,12 +341,13 @@ def evaluate_on(
                 sums += _sums(_read(_added([terms])), counts, [terms])
     finally:
         model.train(training)
-    result = {"loss": sums.loss}
-    for name, part in sums.parts.items():
-        result[f"{name}_loss"] = part
+    result = {} if part else {"loss": sums.loss}
+    for name, mean in sums.parts.items():
+        told = f"{name}_{part}" if part else name
+        result[f"{told}_loss"] = mean
         if name in sums.accuracy:
-            result[f"{name}_accuracy"] = sums.accuracy[name]
-        result[f"{name}_asked"] = sums.counts[name]
+            result[f"{told}_accuracy"] = sums.accuracy[name]
+        result[f"{told}_asked"] = sums.counts[name]
     return result
 
 
