@@ -24,6 +24,7 @@ MIXED = {
     ("both_ways", "source_target", "forward", "backward"): (
         "words, read in both directions, in one, and from source to target"
     ),
+    ("masked", "forward"): "words, one place before them, and the future",
 }
 BESIDES = {
     "replaced": "words; which of those that a generator puts there are wrong",

@@ -75,9 +75,9 @@ def test_runs_of_tokens_are_as_long_as_their_shares_say():
         assert abs(seen[tokens] - expected) < 4 * np.sqrt(expected)
 
 
-@pytest.mark.parametrize("shares", [(), (0.5, 0.4), (1.5, -0.5)])
-def test_shares_of_runs_are_those_of_a_whole(shares):
-    with pytest.raises(ValueError, match="shares must be at least 0 and 1 together"):
+@pytest.mark.parametrize("shares", [(), (0.0, 0.0), (1.5, -0.5), (float("inf"),)])
+def test_runs_need_a_share_of_some_length(shares):
+    with pytest.raises(ValueError, match="shares must be at least 0, and one above it"):
         TokenRuns(0.15, shares)
 
 

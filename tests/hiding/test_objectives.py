@@ -34,7 +34,7 @@ ALL = [
     objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
     objectives.T5, MIXTURE, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
     objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM, objectives.UNILM,
-    OneWay(objectives.MASKED), SourceTarget(objectives.MASKED),
+    OneWay(objectives.MASKED), SourceTarget(objectives.MASKED), objectives.GPT_BERT,
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -88,6 +88,7 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         (Static(objectives.BERT), BERT, 512, 509),
         (objectives.UNILM, BERT, 512, 509),
         (OneWay(objectives.MASKED), BERT, 512, 510),
+        (objectives.GPT_BERT, BERT, 512, 510),
         (SourceTarget(objectives.MASKED), BERT, 512, 509),
     ],
 )
@@ -122,7 +123,7 @@ def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themse
     pairs = {objectives.BERT, objectives.WHOLE_WORD, objectives.UNILM, Static(objectives.BERT, 4)}
     assert [o.causal for o in ALL] == [o in causal for o in ALL]
     assert [o.pairs for o in ALL] == [o in pairs for o in ALL]
-    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 8
+    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 9
 
 
 @dataclass(frozen=True)

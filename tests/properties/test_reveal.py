@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding import objectives
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
-from unmask.hiding.conceal import Future, InPlace, Sentinels
+from unmask.hiding.conceal import Future, InPlace, PlaceBefore, Sentinels
 from unmask.hiding.objectives import AnyObjective, Hide, Mixture, NextSentence, Pair, Static
 from unmask.tokens.vocabulary import Special
 
@@ -27,6 +27,11 @@ GPT2 = Special(size=60, pad=59, start=59, end=59, unknown=59, ids=frozenset({59}
 LLAMA = Special(
     size=60, pad=1, start=0, end=1, unknown=2, before=(0,), between=(0,), ids=frozenset({0, 1, 2})
 )
+GPT_BERT = Special(
+    size=60, pad=3, start=1, end=2, mask=4, unknown=0, before=(1,), between=(1,),
+    ids=frozenset({0, 1, 2, 3, 4}),
+)  # fmt: skip
+NEXT = Hide(Tokenwise(0.3), PlaceBefore())
 WORDS = st.integers(5, 39)
 
 
@@ -56,6 +61,9 @@ CASES = [
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
+    Case("masked next tokens", dict(objectives.GPT_BERT.named)["masked"], BERT, 0.225),
+    Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),
+    Case("GPT-BERT", objectives.GPT_BERT, GPT_BERT, None),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),
     Case("GPT with an end of text", objectives.GPT, T5, 1.0),
@@ -126,6 +134,9 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         crop = e.inputs[e.part == 1][len(special.before) : -len(special.after)]
         assert contains(text.ids, crop)
         assert len(crop) == -(-9 * len(text) // 10)
+    elif shifted(e) and e.rank is None:
+        assert whole[:-1].tolist() == [*text.ids, *special.after]
+        assert e.inputs[0] == (special.before or (special.start,))[0]
     elif shifted(e):
         asked_nothing_at_the_end = e.targets[-1] == IGNORE
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
@@ -178,6 +189,9 @@ def test_no_one_sees_the_answer(case, text, seed):
         assert len(e.source) == len(text) + len(case.special.after) - (
             0 if nothing else n_hidden - n_runs
         )
+    elif shifted(e) and e.rank is None:
+        masked = np.flatnonzero(e.inputs == case.special.mask)
+        assert (e.targets[masked - 1] != IGNORE).all()
     elif shifted(e):
         for i in np.flatnonzero(e.targets != IGNORE):
             # input j holds token j - 1, so place i, asked for token i, may not see beyond itself

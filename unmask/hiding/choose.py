@@ -85,7 +85,7 @@ class Tokenwise:
 class TokenRuns:
     """Runs of tokens, whatever their words, until round(rate * tokens) are hidden.
 
-    A run begins at a random token that is shown, and has n tokens with the chance `shares`[n - 1].
+    A run begins at a random token that is shown; its length is n with a chance by `shares`[n - 1].
     It ends before a special token, and when enough are hidden; what it meets of another one stays
     hidden (Dong et al. 2019, arXiv:1905.03197, section 2.4; `Preprocess4Seq2seq` of the released
     code, which takes what is too much from anywhere).
@@ -99,15 +99,16 @@ class TokenRuns:
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
-        if min(self.shares, default=-1) < 0 or not math.isclose(sum(self.shares), 1):
-            raise ValueError(f"shares must be at least 0 and 1 together, got {self.shares}")
+        if min(self.shares, default=-1) < 0 or not 0 < sum(self.shares) < np.inf:
+            raise ValueError(f"shares must be at least 0, and one above it, got {self.shares}")
 
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
         """Hide runs of tokens."""
         where = np.flatnonzero(free)
-        lengths = rng.choice(len(self.shares), len(where), p=_whole(self.shares)) + 1
+        law = np.array(self.shares) / sum(self.shares)
+        lengths = rng.choice(len(self.shares), len(where), p=law) + 1
         left = min(max(1, round(self.rate * len(free))), len(where))
         hidden = np.zeros(len(free), bool)
         for first, n in zip(rng.permutation(where).tolist(), lengths.tolist(), strict=True):
@@ -422,11 +423,6 @@ def words_of(
     sizes = np.bincount(word, minlength=1)
     sizes[0] = 0
     return word, sizes
-
-
-def _whole(shares: tuple[float, ...]) -> "np.ndarray":
-    """Scale shares so that they are 1 together to the last bit, as NumPy wants them."""
-    return np.array(shares) / sum(shares)
 
 
 def _check_rate(rate: float) -> None:

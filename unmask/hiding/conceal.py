@@ -7,7 +7,7 @@ the decoder says (`Sentinels.__call__`). `size` says how long an example gets, s
 cut and batches planned before anything is hidden.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -117,6 +117,58 @@ class InPlace(_Framed):
         other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)
         inputs[other] = _random_tokens(int(other.sum()), special, rng)
         return Example(inputs=inputs, targets=np.where(hidden, text.ids, IGNORE))
+
+
+@dataclass(frozen=True)
+class PlaceBefore:
+    """Hide in place, as `InPlace`, and ask for each hidden token in the place before its own.
+
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as a
+    reader forward, each place is asked for the token after its own, so one head serves both.
+    """
+
+    mask: float = 0.8
+    random: float = 0.1
+    together: bool = False
+    """All tokens of a run fare alike."""
+    asks: ClassVar[str] = "next_token"
+
+    def __post_init__(self) -> None:
+        _ = self._in_place  # which refuses shares that are none
+
+    @property
+    def _in_place(self) -> InPlace:
+        return InPlace(self.mask, self.random, self.together)
+
+    def causal(self, choose: Choose) -> bool:
+        """Everything sees everything."""
+        return False
+
+    def frame(self, text: Tokens, special: Special) -> Tokens:
+        """Put the special tokens around the text: where nothing is before it, the start token."""
+        return join(special.before or (special.start,), text, special.after)
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return n + max(len(special.before), 1) + len(special.after)
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place, and shift what is asked.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        example = self._in_place(text, hidden, special, rng)
+        targets = np.append(example.targets[1:], IGNORE)
+        return replace(example, targets=targets, ahead=True)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from unmask.hiding.choose import (
     can_be_hidden,
     check_shares,
 )
-from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
+from unmask.hiding.conceal import Future, InPlace, InTurn, PlaceBefore, Sentinels, join
 from unmask.tokens.vocabulary import Special, Subwords
 
 
@@ -75,7 +75,7 @@ class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
     choose: Tokenwise | TokenRuns | Words | NGrams | WordSpans | Spans | Tail | Everything
-    conceal: InPlace | InTurn | Sentinels | Future
+    conceal: InPlace | PlaceBefore | InTurn | Sentinels | Future
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -754,6 +754,20 @@ code for fine-tuning. The parts are drawn for each text, there for each batch.
 """
 GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
+GPT_BERT = Mixture(
+    (
+        (15.0, Hide(TokenRuns(0.225, (1.0, 1.0, 1.0)), PlaceBefore(0.8, 0.1, together=True))),
+        (1.0, GPT),
+    ),
+    names=("masked", "forward"),
+)
+"""Charpentier and Samuel 2024, arXiv:2410.24159, section 2: masked next tokens, and one text of
+sixteen read forward; how tokens are hidden: released code, `SpanMaskingStrategy`.
+
+Deviates: the share of hidden tokens falls from 0.3 to 0.15 there, here it is the mean of these; and
+tokens that were hidden less often are not preferred. Each token asked counts alike; there, each
+text does, so that those read forward have a smaller share of the loss.
+"""
 PREFIX = Hide(Tail(), Future())
 """Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
 T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())

@@ -13,6 +13,7 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.cache import Cache
 from unmask.model.decoder import MaskDecoderModule
+from unmask.model.mix import Mix, as_it_is
 from unmask.model.parts import Dropout, FeedForward
 from unmask.model.positions import Place, PositionModule
 
@@ -63,6 +64,7 @@ class Block(nn.Module):
                 gated=a.gated,
                 bias="feed_forward" in a.bias,
                 dropout=a.feed_forward_dropout,
+                inside=a.norm.build(a.d_ff) if "inside" in a.norm_at else None,
             )
             one = a.parallel == "one_norm"
             self.feed_forward_norm = self.attention_norm if one else Norms(a)
@@ -80,8 +82,11 @@ class Block(nn.Module):
         only: Int[Tensor, "b"] | None = None,
         asking: Float[Tensor, "b t d"] | None = None,
         again: bool = False,
+        mixed: Callable[[Tensor], Tensor] = as_it_is,
     ) -> Float[Tensor, "b n d"]:
         """Read and write the residual stream once a sublayer; with `only`, in one column a row.
+
+        What leaves a sublayer is `mixed` with what was before.
 
         With `asking`, that is the stream, and x is what it reads; or what the cache holds of x, if
         it was read before and this is `again`.
@@ -99,12 +104,13 @@ class Block(nn.Module):
             sight, context = sight.only(only, x.shape[1]), self.attention_norm.into(x)
             asks = x[torch.arange(len(x), device=x.device), only][:, None]
             x = self.attention_norm(asks, lambda y: self.attention(y, context, None, sight))
+        x = mixed(x)
         if self.cross is not None and self.cross_norm is not None:
             other = None if cache is None else cache.cross[i]
             context = None if other is not None and other.length else memory
             cross = self.cross
             x = self.cross_norm(x, lambda y: cross(y, context, None, memory_sight, other))
-        return self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
+        return mixed(self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x))
 
 
 class Transformer(nn.Module):
@@ -127,6 +133,7 @@ class Transformer(nn.Module):
         for i in range(a.n_layers):
             first = cast(Block, self.layers[0]) if i else None
             self.layers.append(Block(a, self.position.layer(i), first))
+        self.mix = Mix(2 * a.n_layers) if a.mixed else None
         self.final_norm = a.norm.build(a.d_model) if a.norm_final else nn.Identity()
         self.dropout = Dropout(a.dropout)
         self.final_dropout = Dropout(a.final_dropout)
@@ -143,8 +150,8 @@ class Transformer(nn.Module):
 
     @property
     def narrows(self) -> bool:
-        """Whether it can make `batch.only`: there is no bias of the scores to cut a row out of."""
-        return type(self.position).geometry is PositionModule.geometry
+        """Whether it can make `batch.only`: no bias of the scores nor sum to cut a row out of."""
+        return self.mix is None and type(self.position).geometry is PositionModule.geometry
 
     def roomy(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
@@ -185,12 +192,15 @@ class Transformer(nn.Module):
 
         Raises:
             ValueError: a stack with a convolution, whose tokens read what follows them, is given
-                text that follows.
+                text that follows; or one whose sublayers are mixed a decoder.
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
         if self.convolution is not None and past > prefix:
             raise ValueError("a model with a convolution reads a text at once, not piece by piece")
+        if self.mix is not None and decoder is not None:
+            raise ValueError("where sublayers are mixed, no last layer can be asked again")
         x = self.widen(self.embed(batch, past))
+        mixed = as_it_is if self.mix is None else self.mix.begin(x)
         queries, keys = x.shape[1], past + x.shape[1]
         visibility, reach = batch.visibility, [self.a.reach(i) for i in range(len(self.layers))]
         wide = batch.wide if self.a.global_attention else None
@@ -216,7 +226,7 @@ class Transformer(nn.Module):
                 for time in range(decoder.times):
                     x = read(asking=x, again=time > 0 and cache is not None)
                 continue
-            before, x = x, read(only=only)
+            before, x = x, read(only=only, mixed=mixed)
             if self.convolution is not None and i == 0:
                 x = self.convolution(before, x, visibility)
         x = self.final_norm(x)

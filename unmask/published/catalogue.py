@@ -20,6 +20,7 @@ from unmask.published import (
     gpt,
     gpt1,
     gpt3,
+    gpt_bert,
     lamda,
     llama,
     longformer,
@@ -41,8 +42,8 @@ from unmask.published.own import OWN, in_own_words
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt1, gpt, gpt3, neox,
-    palm, lamda, llama, mistral, qwen, gemma, olmo, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -123,6 +123,10 @@ GEMMA = Frame(
     pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
     first=("<pad>", "<eos>", "<bos>", "<unk>"),
 )  # fmt: skip
+GPT_BERT = Frame(
+    pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
+    before=("<s>",), between=("<s>",), first=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
+)  # fmt: skip
 OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = Frame(
