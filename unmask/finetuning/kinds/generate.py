@@ -176,8 +176,8 @@ class Generate:
         forward = isinstance(spec.forward, ByNext)
         if not in_words(card) and not one_stack(card.architecture).causal and not forward:
             raise ValueError(
-                f"{card.name} reads in both directions and does not write text; take a decoder or "
-                "an encoder-decoder"
+                f"{card.name} reads in both directions and does not learn to write; take a decoder "
+                "or an encoder-decoder"
             )
         return {LANGUAGE: replace(spec, term="next_token")}
 
