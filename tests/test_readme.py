@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from unmask.hiding.objectives import parts_of
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
 
@@ -20,6 +21,12 @@ HIDDEN = {
     ("permuted",): "words, in a random order",
     ("spans",): "spans",
 }
+MIXED = {
+    ("both_ways", "source_target", "forward", "backward"): (
+        "words, read in both directions, in one, and from source to target"
+    ),
+    ("masked", "forward"): "words, one place before them, and the future",
+}
 BESIDES = {
     "replaced": "words; which of those that a generator puts there are wrong",
     "corrected": "words; what stood where a generator put others, and whose part a crop is",
@@ -29,7 +36,8 @@ BESIDES = {
 
 def hidden(card: Published) -> str:
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
-    what = HIDDEN[card.objective.asks] if what is None else what
+    mixed = tuple(parts_of(card.objective))
+    what = (MIXED[mixed] if mixed else HIDDEN[card.objective.asks]) if what is None else what
     return what.replace("words", "whole words") if "whole-word" in card.name else what
 
 

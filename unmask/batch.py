@@ -82,6 +82,9 @@ class Example:
     window, each once; models without `global_attention` do not read it. None: there are none."""
     blind: bool = False
     """Asked of a stream that may not see its own token (XLNet)."""
+    ahead: bool = False
+    """Each place is asked for the token after its own: what is asked at i is read, if at all, at
+    i + 1. Models do not read it. False: it is asked where it stands."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,8 @@ class Batch:
     memory: Memory | None = None
     """What stood before the rows, as the network has read it; it is changed in reading. None:
     nothing did."""
+    ahead: "Bool[torch.Tensor, 'b t'] | None" = None
+    """Which places are asked for the token after their own (see `Example.ahead`); None: none."""
     original: "Int[torch.Tensor, 'b t'] | None" = None
     """The tokens of the text, where inputs may be a generator's guesses; None: nothing is
     guessed."""
@@ -256,7 +261,7 @@ class Batch:
         """
         if self.backward is not None and len(self.backward) != len(self.inputs):
             raise ValueError(f"backward has {len(self.backward)} rows, inputs {len(self.inputs)}")
-        for name in ("targets", "turn", "place", "segments", "parts", "original"):
+        for name in ("targets", "turn", "place", "segments", "parts", "ahead", "original"):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(

@@ -12,8 +12,10 @@ from hypothesis.extra.numpy import arrays
 from unmask.batch import IGNORE, Tokens
 from unmask.evaluation import baselines
 from unmask.evaluation.baselines import Bigrams, bigrams
+from unmask.hiding.choose import Tokenwise
 from unmask.hiding.collate import pack, pad
-from unmask.hiding.objectives import GPT, MASKED, PREFIX
+from unmask.hiding.conceal import PlaceBefore
+from unmask.hiding.objectives import GPT, MASKED, PREFIX, Hide, OneWay
 from unmask.text.corpus import Document
 from unmask.tokens.shards import write
 from unmask.tokens.vocabulary import Special
@@ -22,6 +24,8 @@ V = 12
 SPECIAL = Special(
     size=V, pad=0, start=1, end=2, mask=3, before=(1,), after=(2,), ids=frozenset({0, 1, 2, 3})
 )
+BACKWARD = OneWay(MASKED, "backward")
+NEXT = Hide(Tokenwise(0.4), PlaceBefore())
 PLAIN = Special(size=V, pad=0, start=1, end=2, mask=3, ids=frozenset({0, 1, 2, 3}))
 pieces = st.lists(arrays(np.int64, st.integers(0, 20), elements=st.integers(4, V - 1)), max_size=8)
 
@@ -54,7 +58,7 @@ def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
 @given(
     texts=pieces.filter(lambda texts: any(map(len, texts))),
     held=pieces.filter(lambda texts: any(map(len, texts))),
-    objective=st.sampled_from([MASKED, GPT, PREFIX]),
+    objective=st.sampled_from([MASKED, GPT, PREFIX, BACKWARD, NEXT]),
     special=st.sampled_from([SPECIAL, PLAIN]),
     packed=st.booleans(),
     seed=st.integers(0, 2**32),
@@ -66,14 +70,18 @@ def test_accuracy_equals_a_count_by_dictionaries(
     held = [text for text in held if len(text)]
     rng = np.random.default_rng(seed)
     examples = [objective(Tokens(t, np.ones_like(t)), special, rng) for t in held]
-    packed = packed and (special is SPECIAL or objective is not MASKED)
+    packed = packed and (special is SPECIAL or objective not in (MASKED, BACKWARD, NEXT))
     batch = pack(examples, special, 64) if packed else pad(examples, special)
     asked = first = second = 0
     for example in examples:
         for at in np.flatnonzero(example.targets != IGNORE):
-            if objective is MASKED:
+            if objective in (MASKED, BACKWARD):
                 truth = np.where(example.targets != IGNORE, example.targets, example.inputs)
                 before = int(truth[at - 1]) if at else None
+            elif objective is NEXT:
+                asked_for = np.append(IGNORE, example.targets[:-1])  # of the token that stands here
+                truth = np.where(asked_for != IGNORE, asked_for, example.inputs)
+                before = int(truth[at])
             else:
                 before = int(example.inputs[at])
             asked += 1

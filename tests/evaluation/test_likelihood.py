@@ -16,7 +16,7 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.checkpoints.huggingface import Opened
 from unmask.evaluation import likelihood
 from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.hiding.objectives import BERT, GPT, MASKED, T5
+from unmask.hiding.objectives import BERT, GPT, MASKED, PREFIX, T5, Mixture, OneWay
 from unmask.published.catalogue import MODELS
 from unmask.text.corpus import Document
 
@@ -124,6 +124,35 @@ def test_spans_equal_the_reference(models: dict) -> None:
     assert said.asked == {"spans": n}
     assert said.loss["spans"] == pytest.approx(total / n, rel=1e-5)
     assert said.bits_per_byte is None
+
+
+def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict) -> None:
+    opened, known = models["bert"][1], tokenizer("bert")
+    parts = {"both": BERT, "forward": OneWay(BERT.objective)}
+    mixed = Mixture(tuple((1.0, part) for part in parts.values()), names=tuple(parts))
+    said = evaluate(opened.model, known, mixed, DOCUMENTS, length=24, seed=3)
+    assert set(said.asked) == {"masked_both", "next_sentence_both", "masked_forward"}
+    assert set(said.perplexity) == {"masked_both", "masked_forward"}
+    for name, part in parts.items():
+        # Pieces of a pair have a token less: both parts are asked of pieces that fit both.
+        alone = evaluate(
+            opened.model, known, part, DOCUMENTS, length=24 - (name == "forward"), seed=3
+        )
+        for term in alone.asked:
+            assert said.asked[f"{term}_{name}"] == alone.asked[term]
+            assert said.loss[f"{term}_{name}"] == pytest.approx(alone.loss[term], rel=1e-5)
+            assert said.accuracy[f"{term}_{name}"] == alone.accuracy[term]
+    assert (said.bits_per_byte, said.word_perplexity) == (None, None)
+
+
+def test_a_part_that_reads_forward_gives_the_likelihood_of_the_whole_text(models: dict) -> None:
+    opened, known = models["gpt2"][1], tokenizer("gpt2")
+    mixed = Mixture(((1.0, GPT), (1.0, PREFIX)), names=("forward", "prefix"))
+    said = evaluate(opened.model, known, mixed, DOCUMENTS, length=24)
+    alone = evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+    assert said.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
+    assert said.word_perplexity == pytest.approx(alone.word_perplexity, rel=1e-5)
+    assert said.loss["next_token_forward"] == pytest.approx(alone.loss["next_token"], rel=1e-5)
 
 
 def same(a: Evaluation, b: Evaluation) -> bool:

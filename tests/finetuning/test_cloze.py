@@ -75,6 +75,37 @@ def test_the_pattern_is_read_as_one_text(family, texts, pattern, written, tmp_pa
     assert int((question.example.targets != IGNORE).sum()) == 1
 
 
+@torch.no_grad()
+def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length() -> None:
+    plain = asked("bert", pattern="{text} is [MASK] now", words=LONG)
+    ahead = replace(plain, ahead=True)
+    (one,), (other,) = (ask.questions(items("the cat", truth="yes")) for ask in (plain, ahead))
+    assert one.example.inputs.tolist() == other.example.inputs.tolist()
+    assert one.example.targets[1:].tolist() == other.example.targets[:-1].tolist()
+    card = MODELS["gpt-bert-mini"]
+    special = toy.tokenizer("bert").special
+    model = card.with_vocabulary(special).build().initialize(0).eval()
+    batch = pad([other.example], special)
+    (said,) = ahead.scores(model, batch, [other])
+    inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE)[0])
+
+    def logs(ids: np.ndarray) -> torch.Tensor:
+        hidden = model.hidden(replace(batch, inputs=torch.from_numpy(ids)[None]))[0, [at, at + 1]]
+        among = torch.from_numpy(ahead.among)
+        return model.language.scores_among(hidden, among).log_softmax(-1)
+
+    expected = []
+    for word in ahead.words:
+        which = [ahead.among.tolist().index(token) for token in word]
+        first = logs(inputs)[[0, 1], which]
+        known = int(first.argmax())  # the surer token is read where it stands, one place on
+        filled = inputs.copy()
+        filled[at + 1 + known] = word[known]
+        expected.append(float(first[known] + logs(filled)[1 - known, which[1 - known]]))
+    wanted = torch.tensor(expected).log_softmax(-1)
+    torch.testing.assert_close(torch.from_numpy(said)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("length", [14, 17, 40])
 def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:

@@ -11,6 +11,7 @@ from unmask.hiding.choose import (
     NGrams,
     Spans,
     Tail,
+    TokenRuns,
     Tokenwise,
     Words,
     WordSpans,
@@ -51,6 +52,33 @@ def test_every_token_is_as_likely_to_be_hidden_as_any_other():
     counts = sum(Tokenwise(0.15)(tokens, np.ones(20, bool), rng).astype(int) for _ in range(4000))
     expected = 4000 * 3 / 20
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@given(texts(least=1), SEEDS, RATES, st.sampled_from([(1.0,), (0.8, 0.1, 0.1), (0.0, 0.0, 1.0)]))
+def test_runs_of_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, rate, shares):
+    free = np.random.default_rng(seed).random(len(tokens)) < 0.8
+    free[0] = True
+    hidden = TokenRuns(rate, shares)(tokens, free, np.random.default_rng(seed))
+    assert not (hidden & ~free).any()
+    assert hidden.sum() == min(max(1, round(rate * len(tokens))), free.sum())
+
+
+def test_runs_of_tokens_are_as_long_as_their_shares_say():
+    n, free = 200_000, np.ones(200_000, bool)
+    hidden = TokenRuns(0.005, (0.8, 0.1, 0.1))(text(np.full(n, 20)), free, np.random.default_rng(0))
+    assert hidden.sum() == 1000
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden.astype(int), [0]))))
+    seen = Counter(np.diff(edges.reshape(-1, 2)).ravel().tolist())
+    runs_seen = sum(seen.values())
+    for tokens, share in ((1, 0.8), (2, 0.1), (3, 0.1)):  # few are side by side by chance
+        expected = runs_seen * share
+        assert abs(seen[tokens] - expected) < 4 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("shares", [(), (0.0, 0.0), (1.5, -0.5), (float("inf"),)])
+def test_runs_need_a_share_of_some_length(shares):
+    with pytest.raises(ValueError, match="shares must be at least 0, and one above it"):
+        TokenRuns(0.15, shares)
 
 
 @pytest.mark.parametrize("choose", [Words, NGrams])

@@ -107,6 +107,14 @@ def test_causal_and_bidirectional_examples_share_a_batch_by_rank():
     assert visible(batch, 1).all()
 
 
+def test_places_asked_for_the_token_after_their_own_are_told_from_others():
+    forward = objectives.GPT(text([10, 11]), GPT, np.random.default_rng(0))
+    assert pad([plain(3)], BERT).ahead is None
+    assert pad([forward, plain(3)], BERT).ahead.tolist() == [[True, True, False], [False] * 3]
+    both = [forward, plain(3)]
+    assert pack(both, BERT, 6).ahead.tolist() == [[True, True, False, False, False, False]]
+
+
 def test_encoder_and_decoder_are_padded_each_to_its_own_longest():
     rng = np.random.default_rng(0)
     some = [objectives.T5(text(range(10, n)), T5, rng) for n in (14, 40)]

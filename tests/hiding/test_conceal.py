@@ -16,7 +16,7 @@ from unmask.hiding.choose import (
     can_be_hidden,
     words_of,
 )
-from unmask.hiding.conceal import Future, InPlace, InTurn, Sentinels, join
+from unmask.hiding.conceal import Future, InPlace, InTurn, PlaceBefore, Sentinels, join
 from unmask.hiding.objectives import Hide
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -48,6 +48,27 @@ def test_tokens_of_a_span_fare_alike():
     assert 0.77 < masked.all(1).mean() < 0.83
     kept = (e.inputs == 20).reshape(-1, 10)[:, :4].all(1)
     assert 0.08 < kept.mean() < 0.12
+
+
+def test_what_is_asked_one_place_before_is_hidden_as_in_place():
+    tokens, hidden = text(range(10, 30)), hidden_at(22, 1, 5, 6, 20)
+    framed = join(BERT.before, tokens, BERT.after)
+    place = InPlace()(framed, hidden, BERT, rng(3))
+    before = PlaceBefore()(framed, hidden, BERT, rng(3))
+    assert before.inputs.tolist() == place.inputs.tolist()
+    assert np.flatnonzero(before.targets != IGNORE).tolist() == [0, 4, 5, 19]
+    assert before.targets[[0, 4, 5, 19]].tolist() == [10, 14, 15, 29]
+    assert (before.rank, before.ahead, place.ahead) == (None, True, False)
+
+
+def test_something_stands_before_the_first_token_that_may_be_hidden():
+    for special, first in ((BERT, 2), (replace(GPT, mask=4), 99)):
+        framed = PlaceBefore().frame(text([10, 11]), special)
+        assert framed.ids.tolist() == [first, 10, 11, *special.after]
+        size = PlaceBefore().size(np.array([2]), Tokenwise(), special)
+        assert size.tolist() == [len(framed)]
+    with pytest.raises(ValueError, match=r"mask \+ random must be at most 1"):
+        PlaceBefore(mask=0.8, random=0.3)
 
 
 def test_random_tokens_are_any_that_are_not_special():

@@ -20,18 +20,21 @@ from unmask.hiding.objectives import (
     Neighbors,
     NextSentence,
     Objective,
+    OneWay,
     Pair,
     SentenceOrder,
+    SourceTarget,
     Static,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
 HUNDRED = replace(T5, size=1000, sentinels=tuple(range(999, 899, -1)), ids=frozenset({0, 1, 2}))
-UNILM = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
+MIXTURE = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
 ALL = [
     objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
-    objectives.T5, UNILM, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
-    objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM,
+    objectives.T5, MIXTURE, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
+    objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM, objectives.UNILM,
+    OneWay(objectives.MASKED), SourceTarget(objectives.MASKED), objectives.GPT_BERT,
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -81,8 +84,12 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         (objectives.GPT, LLAMA, 2048, 2048),
         (objectives.GPT, T5, 512, 511),
         (objectives.PREFIX, GPT, 512, 512),
-        (UNILM, BERT, 512, 510),
+        (MIXTURE, BERT, 512, 510),
         (Static(objectives.BERT), BERT, 512, 509),
+        (objectives.UNILM, BERT, 512, 509),
+        (OneWay(objectives.MASKED), BERT, 512, 510),
+        (objectives.GPT_BERT, BERT, 512, 510),
+        (SourceTarget(objectives.MASKED), BERT, 512, 509),
     ],
 )
 def test_a_text_may_be_as_long_as_its_frame_leaves_room(objective, special, length, budget):
@@ -106,15 +113,17 @@ def test_objectives_say_what_they_ask():
     assert objectives.MASKED.asks == ("masked",)
     assert objectives.GPT.asks == objectives.PREFIX.asks == ("next_token",)
     assert objectives.T5.asks == ("spans",)
-    assert UNILM.asks == ("masked", "next_token")
+    assert MIXTURE.asks == ("masked", "next_token")
     assert Static(objectives.BERT, 4).asks == ("masked", "next_sentence")
     assert Apart(objectives.MASKED).asks == ("masked", "neighbor")
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    assert [o.causal for o in ALL] == [False, False, False, True, False, True] + [False] * 7
-    assert [o.pairs for o in ALL] == [False, True, True] + [False] * 4 + [True] + [False] * 5
-    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 5
+    causal = {objectives.GPT, objectives.T5, OneWay(objectives.MASKED)}
+    pairs = {objectives.BERT, objectives.WHOLE_WORD, objectives.UNILM, Static(objectives.BERT, 4)}
+    assert [o.causal for o in ALL] == [o in causal for o in ALL]
+    assert [o.pairs for o in ALL] == [o in pairs for o in ALL]
+    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 9
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,7 @@ def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
 
 
 def test_only_what_is_hidden_in_place_can_be_a_pair():
-    for kind in (Pair, Apart):
+    for kind in (Pair, Apart, OneWay, SourceTarget):
         with pytest.raises(ValueError, match="conceal must be InPlace, got Sentinels"):
             kind(objectives.T5)
 
@@ -430,7 +439,7 @@ def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
 
 def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
     tokens = long_text(40)
-    kinds = [UNILM(tokens, GPT_WITH_MASK, rng(seed)) for seed in range(2000)]
+    kinds = [MIXTURE(tokens, GPT_WITH_MASK, rng(seed)) for seed in range(2000)]
     masked = np.mean([e.rank is None for e in kinds])
     everything = np.mean([bool((e.targets != IGNORE).all()) for e in kinds])
     assert abs(masked - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 2000)
@@ -438,6 +447,66 @@ def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
 
 
 GPT_WITH_MASK = replace(GPT, mask=4, ids=GPT.ids | {4})
+
+
+def test_parts_of_a_mixture_have_all_a_name_of_their_own_or_none():
+    parts = ((1.0, objectives.MASKED), (3.0, objectives.PREFIX))
+    named = Mixture(parts, names=("masked", "prefix"))
+    assert dict(named.named) == {"masked": objectives.MASKED, "prefix": objectives.PREFIX}
+    assert objectives.parts_of(Static(named)) == named.named
+    assert objectives.parts_of(Mixture(parts)) == objectives.parts_of(objectives.BERT) == {}
+    for names in (("masked",), ("masked", "masked"), ("a", "b", "c")):
+        with pytest.raises(ValueError, match="one for each of the 2 parts, all different"):
+            Mixture(parts, names=names)
+
+
+# ---- texts that are seen in part
+
+
+@given(texts(least=1), SEEDS)
+def test_a_text_read_in_one_direction_is_hidden_as_any_other(tokens, seed):
+    plain = objectives.MASKED(tokens, BERT, rng(seed))
+    t = len(plain.inputs)
+    for direction, rank in (("forward", range(t)), ("backward", range(t - 1, -1, -1))):
+        e = OneWay(objectives.MASKED, direction, segment=3)(tokens, BERT, rng(seed))
+        assert e.inputs.tolist() == plain.inputs.tolist()
+        assert e.targets.tolist() == plain.targets.tolist()
+        assert e.rank.tolist() == list(rank)
+        assert e.segments.tolist() == [3] * t
+        assert not e.ahead
+
+
+def test_a_source_is_seen_as_a_whole_and_its_target_read_forward():
+    tokens = text(range(10, 22), sentences=[0, 5])
+    e = SourceTarget(objectives.MASKED, (4, 5))(tokens, BERT, rng())
+    whole = np.where(e.targets == IGNORE, e.inputs, e.targets)
+    assert whole.tolist() == [2, *range(10, 15), 3, *range(15, 22), 3]
+    assert e.rank.tolist() == [0] * 7 + list(range(1, 9))
+    assert e.segments.tolist() == [4] * 7 + [5] * 8
+    alone = SourceTarget(objectives.MASKED, (4, 5))(text([10]), BERT, rng())
+    assert (alone.rank.tolist(), alone.segments.tolist()) == ([0] * 3, [4] * 3)
+
+
+def test_source_and_target_both_have_hidden_tokens():
+    tokens, asked = long_text(200), []
+    for seed in range(40):
+        e = SourceTarget(objectives.MASKED)(tokens, BERT, rng(seed))
+        asked += [
+            (e.targets != IGNORE)[e.rank == 0].mean(),
+            (e.targets != IGNORE)[e.rank > 0].mean(),
+        ]
+    assert abs(np.mean(asked[::2]) - 0.15) < 0.03
+    assert abs(np.mean(asked[1::2]) - 0.15) < 0.03
+
+
+def test_unilm_reads_each_way_as_often_as_published():
+    tokens, seen = replace(long_text(60), other=long_text(60, 1)), {"pair": 0, 2: 0, 3: 0, 4: 0}
+    for seed in range(1200):
+        e = objectives.UNILM(tokens, BERT, rng(seed))
+        seen["pair" if e.rank is None else int(e.segments[0])] += 1
+        assert (e.label is None) == (e.rank is not None)
+    for key, share in (("pair", 1 / 3), (4, 1 / 3), (2, 1 / 6), (3, 1 / 6)):
+        assert abs(seen[key] - 1200 * share) < 4 * np.sqrt(1200 * share)
 
 
 def test_a_mixture_has_room_for_its_longest_part():

@@ -13,7 +13,7 @@ from vocabularies import BERT, GPT, T5, text, texts
 from unmask.batch import IGNORE, Example
 from unmask.hiding import objectives
 from unmask.hiding.choose import Tokenwise
-from unmask.hiding.conceal import InPlace
+from unmask.hiding.conceal import InPlace, PlaceBefore
 from unmask.hiding.objectives import Hide
 from unmask.hiding.show import columns, explain, visible
 from unmask.tokens.vocabulary import Special
@@ -87,6 +87,29 @@ def test_a_prefix_is_told():
     x = told(objectives.PREFIX, GPT, text(range(10, 20)), 1)
     n = 1 + sum(c.asked is None for c in x.inputs)
     assert x.sees == f"the first {n} tokens see each other, each later one those before it"
+
+
+def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
+    tokens = text(range(10, 22), sentences=[0, 6])
+    backward = told(objectives.OneWay(objectives.MASKED, "backward", 3), BERT, tokens)
+    assert backward.sees == "each token sees those after it"
+    assert {cell.segment for cell in backward.inputs} == {0}
+    assert {c.role for c in backward.inputs if c.asked} <= {"masked", "replaced", "kept"}
+    x = told(objectives.SourceTarget(objectives.MASKED, (4, 5)), BERT, tokens)
+    assert x.sees == "the first 8 tokens see each other, each later one those before it"
+    assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
+    lines = x.plain().splitlines()
+    assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+
+
+def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before():
+    objective = Hide(Tokenwise(0.3), PlaceBefore(mask=1.0, random=0.0))
+    x = told(objective, BERT, text(range(10, 30)))
+    masked = [i for i, cell in enumerate(x.inputs) if cell.role == "masked"]
+    assert len(masked) == 7
+    assert [i for i, cell in enumerate(x.inputs) if cell.asked] == [i - 1 for i in masked]
+    assert [x.inputs[i - 1].asked for i in masked] == [f"w{9 + i}" for i in masked]
+    assert x.sees.endswith("; what is hidden is asked for in the place before it")
 
 
 def test_an_encoder_and_a_decoder_are_told_apart():

@@ -1,9 +1,14 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from unmask.batch import Batch
 from unmask.model.architecture import Architecture
-from unmask.model.initialize import Normal
-from unmask.model.parts import Dropout, OffsetRMSNorm, PartsNorm, RMSNorm
+from unmask.model.decoder import MaskDecoder
+from unmask.model.initialize import Normal, Small
+from unmask.model.parts import Dropout, LayerNorm, OffsetRMSNorm, PartsNorm, RMSNorm
+from unmask.model.transformer import Transformer
 
 
 @pytest.mark.parametrize("shape", [(1000, 997), (3,), (1,), (0, 4)])
@@ -77,3 +82,56 @@ def test_parts_are_normed_each_by_itself_and_by_the_same_weights() -> None:
     torch.nn.init.normal_(norm.norm.weight)
     parts = [norm.norm(part) for part in x.split(4, -1)]
     torch.testing.assert_close(norm(x), torch.cat(parts, -1))
+
+
+def test_a_norm_without_weights_learns_nothing() -> None:
+    norm, x = LayerNorm(1e-5, bias=False, weight=False).build(6), torch.randn(3, 6) * 4 + 1
+    assert not list(norm.parameters())
+    assert torch.allclose(
+        norm(x), (x - x.mean(-1, True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    )
+    Small()("final_norm", norm, SIZES)
+
+
+SIZES = Architecture(vocab_size=9, d_model=1000, n_layers=2, n_heads=1, d_ff=8)
+
+
+def test_small_matrices_begin_as_wide_as_their_layer_says() -> None:
+    torch.manual_seed(0)
+    std = (2 / 5000) ** 0.5
+    shares = {
+        "backbone.tokens": 1.0,
+        "backbone.layers.0.attention.q": 1.0,
+        "backbone.layers.0.feed_forward.up": 2**-0.5,
+        "backbone.layers.3.feed_forward.down": 8**-0.5,
+    }
+    for name, share in shares.items():
+        module = torch.nn.Linear(400, 400)
+        Small()(name, module, SIZES)
+        weight = module.weight.detach() / (std * share)
+        assert float(weight.abs().max()) <= 2.0001
+        assert float(weight.std()) == pytest.approx(0.8796, abs=0.01)  # of a normal cut at 2
+        assert not module.bias.any()
+
+
+def test_norms_inside_stand_before_the_map_that_writes() -> None:
+    a = replace(SIZES, d_model=8, norm_at=frozenset({"into", "inside"}), norm=RMSNorm())
+    block = Transformer(a).layers[0]
+    assert (block.attention.inside.weight.shape, block.feed_forward.inside.weight.shape) == (
+        (8,),
+    ) * 2
+    torch.nn.init.normal_(block.feed_forward.inside.weight)
+    x, f = torch.randn(1, 3, 8), block.feed_forward
+    torch.testing.assert_close(f(x), f.down(f.inside(torch.nn.functional.gelu(f.up(x)))))
+    assert isinstance(Transformer(SIZES).layers[0].attention.inside, torch.nn.Identity)
+
+
+def test_sublayers_side_by_side_cannot_be_mixed() -> None:
+    with pytest.raises(ValueError, match="have nothing between to be mixed"):
+        replace(SIZES, mixed=True, parallel="one_norm")
+    stack = Transformer(replace(SIZES, mixed=True))
+    assert not stack.narrows
+    with pytest.raises(ValueError, match="no last layer can be asked again"):
+        stack(
+            Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)), decoder=MaskDecoder(8).build(SIZES)
+        )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding import objectives
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
-from unmask.hiding.conceal import Future, InPlace, Sentinels
+from unmask.hiding.conceal import Future, InPlace, PlaceBefore, Sentinels
 from unmask.hiding.objectives import AnyObjective, Hide, Mixture, NextSentence, Pair, Static
 from unmask.tokens.vocabulary import Special
 
@@ -27,6 +27,11 @@ GPT2 = Special(size=60, pad=59, start=59, end=59, unknown=59, ids=frozenset({59}
 LLAMA = Special(
     size=60, pad=1, start=0, end=1, unknown=2, before=(0,), between=(0,), ids=frozenset({0, 1, 2})
 )
+GPT_BERT = Special(
+    size=60, pad=3, start=1, end=2, mask=4, unknown=0, before=(1,), between=(1,),
+    ids=frozenset({0, 1, 2, 3, 4}),
+)  # fmt: skip
+NEXT = Hide(Tokenwise(0.3), PlaceBefore())
 WORDS = st.integers(5, 39)
 
 
@@ -56,6 +61,9 @@ CASES = [
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
+    Case("masked next tokens", dict(objectives.GPT_BERT.named)["masked"], BERT, 0.225),
+    Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),
+    Case("GPT-BERT", objectives.GPT_BERT, GPT_BERT, None),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),
     Case("Llama", objectives.GPT, LLAMA, 1.0),
     Case("GPT with an end of text", objectives.GPT, T5, 1.0),
@@ -65,7 +73,8 @@ CASES = [
     Case("T5, half of the tokens", Hide(Spans(0.5, 10.0), Sentinels()), T5, None),
     Case("T5, single tokens", Hide(Tokenwise(0.3), Sentinels()), T5, None),
     Case("T5, prefix", Hide(Tail(), Sentinels()), T5, None),
-    Case("UniLM", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
+    Case("a mixture", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
+    Case("UniLM", objectives.UNILM, BERT, 0.15),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -89,7 +98,7 @@ def example(case: Case, text: Tokens, seed: int) -> Example:
 
 def shifted(e: Example) -> bool:
     """Each place reads the token before the one that it is asked for."""
-    return e.source is None and e.rank is not None and not e.blind
+    return e.source is None and e.ahead
 
 
 def reveal(e: Example, special: Special) -> np.ndarray:
@@ -125,6 +134,9 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         crop = e.inputs[e.part == 1][len(special.before) : -len(special.after)]
         assert contains(text.ids, crop)
         assert len(crop) == -(-9 * len(text) // 10)
+    elif shifted(e) and e.rank is None:
+        assert whole[:-1].tolist() == [*text.ids, *special.after]
+        assert e.inputs[0] == (special.before or (special.start,))[0]
     elif shifted(e):
         asked_nothing_at_the_end = e.targets[-1] == IGNORE
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
@@ -132,16 +144,17 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.after)
     elif e.source is not None:
         assert whole.tolist() == [*text.ids, *special.after]
-    elif e.segments is None or not e.segments.any():
+    elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (None, IGNORE):
         assert whole.tolist() == [*special.before, *text.ids, *special.after]
     else:
         second = int(np.argmax(e.segments))
+        assert (np.diff(e.segments) >= 0).all()
         a = whole[len(special.before) : second - len(special.between)]
         b = whole[second : len(whole) - len(special.after)]
         frame = (whole[: len(special.before)], whole[second - len(special.between) : second])
         assert [part.tolist() for part in frame] == [list(special.before), list(special.between)]
         assert whole[len(whole) - len(special.after) :].tolist() == list(special.after)
-        assert e.label in (0, 1)
+        assert e.label in (0, 1, None)
         if e.label and not case.objective.pairs:  # swapped
             assert (np.concatenate((b, a)) == text.ids[: len(a) + len(b)]).all()
         elif e.label:
@@ -176,6 +189,9 @@ def test_no_one_sees_the_answer(case, text, seed):
         assert len(e.source) == len(text) + len(case.special.after) - (
             0 if nothing else n_hidden - n_runs
         )
+    elif shifted(e) and e.rank is None:
+        masked = np.flatnonzero(e.inputs == case.special.mask)
+        assert (e.targets[masked - 1] != IGNORE).all()
     elif shifted(e):
         for i in np.flatnonzero(e.targets != IGNORE):
             # input j holds token j - 1, so place i, asked for token i, may not see beyond itself

@@ -397,6 +397,22 @@ def test_an_evaluation_of_nothing_is_zero():
     assert loop.evaluate_on(toy.model(), []) == {"loss": 0}
 
 
+def test_what_is_asked_of_a_part_is_told_under_its_name() -> None:
+    model, rows = toy.model(), [toy.rows(1, 12)]
+    whole, part = loop.evaluate_on(model, rows), loop.evaluate_on(model, rows, part="forward")
+    assert set(part) == {f"{name}_forward_{what}" for name in _terms(whole) for what in WHAT}
+    for name in _terms(whole):
+        for what in WHAT:
+            assert part[f"{name}_forward_{what}"] == whole[f"{name}_{what}"]
+
+
+WHAT = ("loss", "accuracy", "asked")
+
+
+def _terms(result: dict[str, float]) -> list[str]:
+    return [name.removesuffix("_asked") for name in result if name.endswith("_asked")]
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", [AdamW(), Lamb(), Muon()])
 def test_measuring_leaves_no_trace(precision, optimizer):

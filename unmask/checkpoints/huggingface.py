@@ -282,7 +282,7 @@ def _as_stored(
         if not isinstance(spec, Language):
             return spec
         gone = {"decoder": None} if placeless and isinstance(spec.decoder, MaskDecoder) else {}
-        return replace(spec, **known, **gone)
+        return replace(spec, **known | gone)
 
     return {name: found(spec) for name, spec in heads.items()}
 

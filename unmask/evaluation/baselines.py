@@ -108,13 +108,16 @@ def _counted(
 def _before(batch: Batch) -> Int[np.ndarray, "b t"]:
     """Return the true token before each place; -1 where there is none."""
     assert batch.targets is not None
-    inputs, targets = batch.inputs.numpy(), batch.targets.numpy()
-    if batch.visibility.causal or batch.visibility.rank is not None:
-        return inputs  # each token is read one place late
-    truth = np.where(targets != IGNORE, targets, inputs)
-    before = np.roll(truth, 1, axis=1)
-    before[:, 0] = -1
-    return before
+    truth, targets = batch.inputs.numpy().copy(), batch.targets.numpy()
+    late = np.zeros_like(targets) if batch.ahead is None else batch.ahead.numpy().astype(np.int64)
+    row, place = np.nonzero(targets != IGNORE)
+    at = place + late[row, place]  # where the answer is read
+    there = at < truth.shape[1]
+    if batch.place is not None:  # what follows the last of a text is of another
+        there &= batch.place.numpy()[row, at.clip(max=truth.shape[1] - 1)] > 0
+    truth[row[there], at[there]] = targets[row[there], place[there]]
+    at = np.arange(truth.shape[1]) + late - 1
+    return np.where(at < 0, -1, np.take_along_axis(truth, at.clip(min=0), 1))
 
 
 def bigrams(shards: Shards, spans: Int[np.ndarray, "n 2"]) -> Bigrams:

@@ -147,7 +147,7 @@ def _pairs(
     if apart:
         return [_pair(a, b) for a, b in zip(first, second, strict=True)]
     wholes = [a + b for a, b in zip(before, after, strict=True)]
-    if model.stack.causal or not words:
+    if model.reads_forward or not words:
         whole = tokenizer.ids_batch(wholes)
         begins = [np.ones(len(ids), bool) for ids in whole]
         alone = [np.ones(len(ids), bool) for ids in second]
@@ -248,7 +248,7 @@ class _Asker:
         self.source = at_most(room(model, reader(model)), length)
         if isinstance(model.backbone, EncoderDecoder):
             self.ask = self._answered
-        elif model.stack.causal:
+        elif model.reads_forward:
             self.ask = self._continued
         elif special.mask is None:
             raise ValueError("the tokenizer has no mask token to ask this model with")
@@ -365,7 +365,7 @@ def _example(reading: _Reading, model: Model) -> Example:
     return Example(
         inputs=ids,
         targets=np.full(len(ids), IGNORE, np.int64),
-        rank=np.arange(len(ids)) if model.stack.causal else None,
+        rank=np.arange(len(ids)) if model.reads_forward else None,
         source=None if reading.source is None else np.array(reading.source, np.int64),
     )
 

@@ -14,8 +14,9 @@ from unmask.generation.reading import at_rest
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Head, Model, asked_by
+from unmask.heads.prediction import Term
 from unmask.hiding.collate import by_size, pad, size
-from unmask.hiding.objectives import AnyObjective
+from unmask.hiding.objectives import AnyObjective, parts_of
 from unmask.text.corpus import Document
 from unmask.tokens.joined import separator
 from unmask.tokens.tokenizer import Tokenizer
@@ -36,7 +37,8 @@ class Evaluation:
     tokens: int
     """Of the text, special ones apart."""
     asked: Mapping[str, int]
-    """Places asked, by term: "masked", "next_sentence", "next_token", "spans"."""
+    """Places asked, by term: "masked", "next_sentence", "next_token", "spans"; of a mixture whose
+    parts have names, by term and part: "masked_forward"."""
     loss: Mapping[str, float]
     """By term, nats for each place asked."""
     accuracy: Mapping[str, float]
@@ -75,7 +77,8 @@ def evaluate(
     piece alone. What parts documents is read, and not asked.
 
     Of a masked model, the same seed hides the same places. What is not the next sentence comes from
-    another document among the next 256 pieces.
+    another document among the next 256 pieces. Of a mixture whose parts have names each part is
+    asked of all of the text, and told by itself.
 
     Args:
         model: with a head for what the objective asks; of several questions some suffice.
@@ -107,42 +110,52 @@ def evaluate(
         for name, spec in model.specs.items()
         if asked_by(name, spec) in objective.asks
     ]
-    sums: dict[str, _Sum] = {}
+    sums: dict[tuple[str, str], _Sum] = {}
+    parts: Mapping[str, AnyObjective] = parts_of(objective) or {"": objective}
     if memory:
         if not objective.causal:
             raise ValueError("a memory is of models that only read forward")
         model.check_recalls()
-        batches = _recalling(documents, tokenizer, length, Memory(memory), read)
+        stream = _recalling(documents, tokenizer, length, Memory(memory), read)
+        batches = (("", batch) for batch in stream)
     else:
         windows = _windows(_pieces(documents, tokenizer, budget, read))
-        batches = _apart(windows, objective, tokenizer, batch_tokens, seed)
+        batches = _apart(windows, parts, tokenizer, batch_tokens, seed)
     with at_rest(model), torch.random.fork_rng():
         torch.manual_seed(seed)  # of a generator's guesses
-        for batch in batches:
+        for part, batch in batches:
             wanted = {name for head in answering for name in head.count(batch)}
             for name, term in model(batch.to(model.device)).terms.items():
                 if name in wanted:
-                    right = 0 if term.right is None else int(term.right)
-                    sums.setdefault(name, _Sum()).add(float(term.total), term.count, right)
+                    sums.setdefault((name, part), _Sum()).add(term)
     sums = {name: s for name, s in sums.items() if s.count}
     if not sums:
         raise ValueError(
             f"nothing to ask: the text has {read.documents} documents and {read.tokens} tokens"
         )
-    return _evaluation(sums, read, _naming(model), causal=objective.causal)
+    forward = [part for part, asked in parts.items() if asked.causal]
+    whole = next((s for (name, part), s in sums.items() if _whole(name, part, forward)), None)
+    return _evaluation(sums, read, _naming(model), None if whole is None else whole.total)
+
+
+def _whole(name: str, part: str, forward: Sequence[str]) -> bool:
+    """Say whether a term's nats are those of the whole text."""
+    return name in ("next_token", "permuted") and part in forward
 
 
 def _apart(
     windows: Iterable[list["_Piece"]],
-    objective: AnyObjective,
+    parts: Mapping[str, AnyObjective],
     tokenizer: Tokenizer,
     batch_tokens: int,
     seed: int,
-) -> Iterator[Batch]:
-    """Make batches of pieces that are read each on its own."""
+) -> Iterator[tuple[str, Batch]]:
+    """Make batches of pieces that are read each on its own, as each part of an objective asks."""
     for pieces in windows:
-        examples = [_hidden(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))]
-        yield from _batches(examples, tokenizer, batch_tokens)
+        for part, asked in parts.items():
+            examples = [_hidden(pieces, i, asked, tokenizer, seed) for i in range(len(pieces))]
+            for batch in _batches(examples, tokenizer, batch_tokens):
+                yield part, batch
 
 
 def _recalling(
@@ -198,23 +211,23 @@ class _Sum:
     count: int = 0
     right: int = 0
 
-    def add(self, total: float, count: int, right: int) -> None:
-        """Add a batch."""
-        self.total += total
-        self.count += count
-        self.right += right
+    def add(self, term: Term) -> None:
+        """Add what was said of a batch."""
+        self.total += float(term.total)
+        self.count += term.count
+        self.right += 0 if term.right is None else int(term.right)
 
 
 def _evaluation(
-    sums: Mapping[str, _Sum], read: _Read, naming: set[str], *, causal: bool
+    by_part: Mapping[tuple[str, str], _Sum], read: _Read, naming: set[str], whole: float | None
 ) -> Evaluation:
+    told = {f"{name}_{part}" if part else name: name for name, part in by_part}
+    sums = dict(zip(told, by_part.values(), strict=True))
     loss = {name: s.total / s.count for name, s in sums.items()}
     for name, value in loss.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
-    told = [s.total for name, s in sums.items() if name in naming] if causal else []
-    whole = told[0] if len(told) == 1 else None
-    by_token = {name: _exp(nats) for name, nats in loss.items() if name in naming}
+    by_token = {name: _exp(nats) for name, nats in loss.items() if told[name] in naming}
     return Evaluation(
         documents=read.documents,
         words=read.words,

@@ -77,7 +77,7 @@ class TextTask:
 
 def reads_forward(model: Model) -> bool:
     """Say whether a model reads and says one text, from left to right."""
-    return model.stack.causal and not isinstance(model.backbone, EncoderDecoder)
+    return model.reads_forward and not isinstance(model.backbone, EncoderDecoder)
 
 
 def _exp(nats: float) -> Figure:

@@ -39,7 +39,8 @@ def _filled(
         return surest
     now = torch.arange(k, device=at.device) == at[:, None]  # [b k]
     asked = _asked(batch).reshape(b, k)
-    inputs = batch.inputs.flatten().index_put((asked[now],), words[now])
+    there = asked[now] + model.ahead  # where the token stands that is asked
+    inputs = batch.inputs.flatten().index_put((there,), words[now])
     batch = replace(batch, inputs=inputs.reshape(batch.inputs.shape), asked=asked[~now])
     left = words[~now].reshape(b, k - 1)
     return surest + _filled(model, batch, left, _logs(model, batch))

@@ -87,10 +87,18 @@ class ByCloze:
     """The pattern's, in tokens."""
     words: tuple[tuple[int, ...], ...]
     """The tokens of each label's word."""
+    ahead: bool = False
+    """An encoder names what is hidden one place before it."""
 
     @staticmethod
     def of(
-        task: Task, tokenizer: Tokenizer, around: Around, pattern: Pattern, words: Mapping[str, str]
+        task: Task,
+        tokenizer: Tokenizer,
+        around: Around,
+        pattern: Pattern,
+        words: Mapping[str, str],
+        *,
+        ahead: bool = False,
     ) -> "ByCloze":
         """Write a pattern and the words of the labels in tokens.
 
@@ -112,6 +120,7 @@ class ByCloze:
             words=word_tokens(
                 tokenizer, words, spaced=pattern.spaced(pattern.blank), causal=around.causal
             ),
+            ahead=ahead,
         )
         if asked.room < 2:
             raise ValueError(
@@ -184,8 +193,9 @@ class ByCloze:
             at = len(before) - 1
         else:
             assert self.special.mask is not None
+            before = before or [self.special.start] * self.ahead
             ids = [*before, *[self.special.mask] * blanks, *after]
-            at = len(before)
+            at = len(before) - self.ahead
         targets = np.full(len(ids), IGNORE, np.int64)
         targets[at : at + len(word)] = word
         return Example(
@@ -226,7 +236,7 @@ class ByCloze:
         """Ask the same questions for a word, of an encoder in as many blanks as it has tokens."""
         asked: list[Example] = []
         for inputs, targets in ((q.example.inputs, q.example.targets) for q in questions):
-            at = int(np.flatnonzero(targets != IGNORE)[0])
+            at = int(np.flatnonzero(targets != IGNORE)[0]) + self.ahead
             before, after = inputs[:at], inputs[at + self.blanks :]
             if self.around.causal:
                 before, after = inputs[: at + 1], inputs[:0]

@@ -165,7 +165,7 @@ def texts(
     guides: Sequence[Guide] | None = None,
 ) -> list[Text]:
     """Make of each prompt a text of which nothing was said; args and errors as in `generate`."""
-    if not model.stack.causal:
+    if not model.writes:
         raise ValueError("this model reads in both directions and does not generate; use `fill`")
     encoder = isinstance(model.backbone, EncoderDecoder)
     given = [list(prompt) or [special.start] for prompt in prompts]
@@ -175,6 +175,8 @@ def texts(
     before = [[special.start]] * len(given) if encoder else given
     read = [[*ids, *more] for ids, more in zip(before, said, strict=True)]
     length = room(model, decoder(model))
+    if length is not None and model.by_mask is not None:
+        length -= 1  # where the mask stands
     if not how.window:
         _check_lengths(read, length, ": `window` reads the last of it")
     dice = _dice([[*ids, *more] for ids, more in zip(given, said, strict=True)], how.seed)

@@ -111,17 +111,18 @@ def _masks(
     top_k: int,
     batch_tokens: int,
 ) -> list[Filled]:
-    special, mask = tokenizer.special, tokenizer.frame.mask
+    special, mask, late = tokenizer.special, tokenizer.frame.mask, int(model.ahead)
     if mask is None or special.mask is None:
         raise ValueError("the tokenizer has no mask token, so this model fills no blanks")
     inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
-    framed = [np.array([*special.before, *ids, *special.after], np.int64) for ids in inner]
+    before = special.before or (special.start,) * late
+    framed = [np.array([*before, *ids, *special.after], np.int64) for ids in inner]
     _check_lengths(framed, room(model, decoder(model)))
     said: list[list[_Said]] = [[] for _ in cut]
     with at_rest(model):
         for rows in by_size([len(ids) for ids in framed], batch_tokens):
             batch = padded([framed[i] for i in rows], special).to(model.device)
-            blank = batch.inputs == special.mask
+            blank = (batch.inputs == special.mask).roll(-late, 1)
             if model.language.blind:
                 visibility = replace(batch.visibility, rank=blank.long())
                 batch = replace(batch, visibility=visibility, blind=True)

@@ -30,6 +30,7 @@ class Rows:
     def __init__(self, model: Model, prompts: Sequence[Prompt], special: Special) -> None:
         """Lay prompts side by side, aligned at their ends, each counting its own places."""
         self._model, self._size, self._cache = model, special.size, model.backbone.new_cache()
+        self._mask, self._by_mask = special.mask, model.by_mask
         width = max(len(prompt.read) for prompt in prompts)
         ids = np.full((len(prompts), width), special.pad, np.int64)
         document = np.full((len(prompts), width), -1, np.int64)
@@ -56,12 +57,28 @@ class Rows:
 
         Raises:
             FloatingPointError: a score is not finite.
+            ValueError: the model says text by masks, and there is none, or it is asked for more
+                than what follows the last token.
         """
+        if self._by_mask is None:
+            return self._read(last)
+        if self._mask is None or last != 1:
+            raise ValueError("a model that says text by masks needs one, and says one token")
+        self.say(torch.full_like(self._next, self._mask)[:, None])
+        scores = self._read(1)
+        self.cut(1)
+        return scores
+
+    def _read(self, last: int) -> Float[Tensor, "b last v"]:
         batch = self._batch
         n = batch.inputs.shape[1]
         back = torch.arange(-n, 0, device=self._next.device)
         place = (self._next[:, None] + back).clamp(min=0)  # of padding, 0
-        hidden = self._model.backbone(replace(batch, place=place), self._cache)
+        segments = None
+        if self._by_mask is not None:
+            segments = torch.full_like(batch.inputs, self._by_mask.segment)
+        read = replace(batch, place=place, segments=segments)
+        hidden = self._model.backbone(read, self._cache)
         self._batch = replace(batch, inputs=batch.inputs[:, n:])
         scores = self._model.language.scores(hidden[:, -last:]).float()[..., : self._size]
         if not bool(scores.sum().isfinite()):  # a tenth of the time of looking at each

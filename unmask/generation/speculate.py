@@ -47,10 +47,13 @@ class Draft:
         """Refuse a model for which this one cannot guess.
 
         Raises:
-            ValueError: this one does not generate, is an encoder-decoder where that is none (or the
-                other way round), has another number of tokens, or fewer positions.
+            ValueError: one of them says text by masks; this one does not generate, is an
+                encoder-decoder where that is none (or the other way round), has another number of
+                tokens, or fewer positions.
         """
-        if not self.model.stack.causal or type(self.model.backbone) is not type(model.backbone):
+        if model.by_mask is not None or self.model.by_mask is not None:
+            raise ValueError("a model that says text by masks reads no guesses: give no draft")
+        if not self.model.writes or type(self.model.backbone) is not type(model.backbone):
             raise ValueError("the draft must be a decoder as the model is, or an encoder-decoder")
         if self.model.vocab_size != model.vocab_size:
             raise ValueError(

@@ -23,6 +23,26 @@ CACHED = 2**19
 """Scores that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
 
 
+@dataclass(frozen=True)
+class ByMask:
+    """A text is said by putting a mask after it, which is then what the head names (UniLM).
+
+    Dong et al. 2019, arXiv:1905.03197, section 2.5.
+    """
+
+    segment: int = 0
+    """Of all that is read so."""
+
+
+@dataclass(frozen=True)
+class ByNext:
+    """Each place names the token after its own, whatever it sees (GPT-BERT).
+
+    Read forward, that is what follows; otherwise, what is hidden there (Charpentier and Samuel
+    2024, arXiv:2410.24159, section 2).
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Language:
     """The head that names tokens."""
@@ -31,6 +51,8 @@ class Language:
     transform: Activation | None = None
     """BERT: a linear map, this activation and a norm come before the scores (released code,
     `get_masked_lm_output`)."""
+    transform_bias: bool | None = None
+    """Of that map. None: as of the feed-forward's."""
     bias: bool = False
     tied: bool = True
     """The scores' matrix is the table of token vectors (Press and Wolf 2017)."""
@@ -42,6 +64,9 @@ class Language:
     decoder: MaskDecoder | TwoStreams | None = None
     """What asks layers in place of their input: the last one (He et al. 2021, section 3.2), or all,
     where the batch is blind (Yang et al. 2019, section 2.3)."""
+    forward: ByMask | ByNext | None = None
+    """How a stack that sees in both directions says text, if it has learned to read forward as
+    well. None: it does not, or sees no other way (`causal`)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
 
@@ -165,7 +190,8 @@ class LanguageHead(nn.Module):
         self.spec = spec
         self.dense = self.norm = None
         if spec.transform is not None:
-            self.dense = nn.Linear(a.d_model, a.d_embed, bias="feed_forward" in a.bias)
+            bias = "feed_forward" in a.bias if spec.transform_bias is None else spec.transform_bias
+            self.dense = nn.Linear(a.d_model, a.d_embed, bias=bias)
             self.norm = a.norm.build(a.d_embed)
             self.activation = ACTIVATIONS[spec.transform]
         self.decoder = None if spec.decoder is None else spec.decoder.build(a)

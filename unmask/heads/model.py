@@ -19,7 +19,7 @@ from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected, CorrectedHead
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
-from unmask.heads.language import Language, LanguageHead
+from unmask.heads.language import ByMask, ByNext, Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
@@ -195,6 +195,31 @@ class Model(nn.Module):
         raise ValueError(
             f"this model has no language-model head (heads: {', '.join(self.heads) or 'none'})"
         )
+
+    @property
+    def _forward(self) -> ByMask | ByNext | None:
+        found = (h.spec.forward for h in self.heads.values() if isinstance(h, LanguageHead))
+        return next(found, None)
+
+    @property
+    def by_mask(self) -> ByMask | None:
+        """How it says text by masks, if it does."""
+        return self._forward if isinstance(self._forward, ByMask) else None
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it sees in both directions and names what is hidden one place before it."""
+        return isinstance(self._forward, ByNext)
+
+    @property
+    def reads_forward(self) -> bool:
+        """Whether each place, which sees those before it, names the token after its own."""
+        return self.stack.causal or self.ahead
+
+    @property
+    def writes(self) -> bool:
+        """Whether it says text, token by token."""
+        return self.reads_forward or self.by_mask is not None
 
     def parameter_count(self) -> int:
         """Count the numbers that the model is kept with, shared ones once, without adapters."""

@@ -42,6 +42,7 @@ class Arrays:
     among: Int[np.ndarray, "k"] | None
     wide: Int[np.ndarray, "b g"] | None
     blind: bool
+    ahead: Bool[np.ndarray, "b t"] | None
     goes_on: bool | None = None
     backward: Bool[np.ndarray, "b"] | None = None
 
@@ -71,6 +72,7 @@ class Arrays:
             blind=self.blind,
             goes_on=self.goes_on,
             backward=tensor(self.backward),
+            ahead=tensor(self.ahead),
         )
 
 
@@ -209,6 +211,9 @@ def arrange(
     segments = None
     if any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
+    ahead = None
+    if any(e.ahead for e in examples):
+        ahead = _fill(groups, _ahead, t, 0).astype(bool)
     return Arrays(
         inputs=_fill(groups, lambda e: e.inputs, t, special.pad),
         targets=targets,
@@ -228,6 +233,7 @@ def arrange(
         among=examples[0].among,
         wide=_wide(groups),
         blind=examples[0].blind,
+        ahead=ahead,
     )
 
 
@@ -310,6 +316,10 @@ def _turn(e: Example) -> Int[np.ndarray, "t"]:
 
 def _segments(e: Example) -> Int[np.ndarray, "t"]:
     return np.zeros(len(e.inputs), np.int64) if e.segments is None else e.segments
+
+
+def _ahead(e: Example) -> Int[np.ndarray, "t"]:
+    return np.full(len(e.inputs), int(e.ahead), np.int64)
 
 
 def _source_of(e: Example) -> Int[np.ndarray, "s"]:

@@ -120,6 +120,58 @@ class InPlace(_Framed):
 
 
 @dataclass(frozen=True)
+class PlaceBefore:
+    """Hide in place, as `InPlace`, and ask for each hidden token in the place before its own.
+
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as a
+    reader forward, each place is asked for the token after its own, so one head serves both.
+    """
+
+    mask: float = 0.8
+    random: float = 0.1
+    together: bool = False
+    """All tokens of a run fare alike."""
+    asks: ClassVar[str] = "next_token"
+
+    def __post_init__(self) -> None:
+        _ = self._in_place  # which refuses shares that are none
+
+    @property
+    def _in_place(self) -> InPlace:
+        return InPlace(self.mask, self.random, self.together)
+
+    def causal(self, choose: Choose) -> bool:
+        """Everything sees everything."""
+        return False
+
+    def frame(self, text: Tokens, special: Special) -> Tokens:
+        """Put the special tokens around the text: where nothing is before it, the start token."""
+        return join(special.before or (special.start,), text, special.after)
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return n + max(len(special.before), 1) + len(special.after)
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place, and shift what is asked.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        example = self._in_place(text, hidden, special, rng)
+        targets = np.append(example.targets[1:], IGNORE)
+        return replace(example, targets=targets, ahead=True)
+
+
+@dataclass(frozen=True)
 class InTurn(_Framed):
     """Put [MASK] in the place of most hidden words, and ask for their tokens in a random order.
 
@@ -255,7 +307,8 @@ class Sentinels:
         source = np.concatenate((_fold(text.ids, hidden, special), after))
         targets = np.concatenate((_spoken(text.ids, hidden, special), after))
         inputs = np.concatenate(([special.start], targets[:-1]))
-        return Example(inputs=inputs, targets=targets, rank=np.arange(len(targets)), source=source)
+        rank = np.arange(len(targets))
+        return Example(inputs=inputs, targets=targets, rank=rank, source=source, ahead=True)
 
 
 @dataclass(frozen=True)
@@ -301,7 +354,7 @@ class Future:
         inputs = np.concatenate(([first], text.ids[:-1]))
         read = np.concatenate(([False], hidden[:-1]))
         targets = np.where(hidden, text.ids, IGNORE)
-        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read))
+        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), ahead=True)
 
 
 def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
@@ -314,7 +367,11 @@ def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
 def _asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:
     nothing = np.full(1, IGNORE)
     return Example(
-        inputs=np.array([special.start]), targets=nothing, rank=np.zeros(1, int), source=source
+        inputs=np.array([special.start]),
+        targets=nothing,
+        rank=np.zeros(1, int),
+        source=source,
+        ahead=True,
     )
 
 

@@ -419,13 +419,12 @@ class _Maker:
 
 def _turned(example: Example) -> Example:
     """Lay a text out from its end to its beginning."""
-    rank, segments = example.rank, example.segments
+    each = {name: getattr(example, name) for name in ("rank", "segments", "ahead")}
     return replace(
         example,
         inputs=example.inputs[::-1],
         targets=example.targets[::-1],
-        rank=None if rank is None else rank[::-1],
-        segments=None if segments is None else segments[::-1],
+        **{name: x[::-1] for name, x in each.items() if x is not None},
     )
 
 

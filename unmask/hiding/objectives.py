@@ -1,7 +1,8 @@
 """What a model is asked: hidden tokens, questions about two texts, mixtures; published ones."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -13,13 +14,22 @@ from unmask.hiding.choose import (
     NGrams,
     Spans,
     Tail,
+    TokenRuns,
     Tokenwise,
     Words,
     WordSpans,
     can_be_hidden,
     check_shares,
 )
-from unmask.hiding.conceal import Future, InPlace, InTurn, Order, Sentinels, join
+from unmask.hiding.conceal import (
+    Future,
+    InPlace,
+    InTurn,
+    Order,
+    PlaceBefore,
+    Sentinels,
+    join,
+)
 from unmask.tokens.vocabulary import Special, Subwords
 
 
@@ -73,8 +83,10 @@ class AnyObjective(Protocol):
 class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
-    choose: Tokenwise | Words | NGrams | WordSpans | Contexts | Spans | Tail | Everything
-    conceal: InPlace | InTurn | Order | Sentinels | Future
+    choose: (
+        Tokenwise | TokenRuns | Words | NGrams | WordSpans | Contexts | Spans | Tail | Everything
+    )
+    conceal: InPlace | PlaceBefore | InTurn | Order | Sentinels | Future
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -410,12 +422,121 @@ class BesideCrop:
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """One of several objectives for each text, drawn by weight (UniLM, UL2)."""
+class _InPart:
+    """A text hidden in place, of which each token sees a part."""
 
-    parts: tuple[tuple[float, Hide | Pair], ...]
+    objective: Hide
 
     def __post_init__(self) -> None:
+        if not isinstance(self.objective.conceal, InPlace):
+            raise ValueError(
+                "a text that is seen in part can only be hidden in place: objective.conceal must "
+                f"be InPlace, got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """As the objective."""
+        return self.objective.asks
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return self.objective.budget(length, special)
+
+
+@dataclass(frozen=True)
+class OneWay(_InPart):
+    """A text hidden in place and read in one direction: a token sees itself and those before it.
+
+    Or, read backward, itself and those after it (Dong et al. 2019, arXiv:1905.03197, section 2.3,
+    "Unidirectional LM"). Hidden tokens are asked in their own place, knowing what was read.
+    """
+
+    direction: Literal["forward", "backward"] = "forward"
+    segment: int = 0
+    """Of all tokens."""
+
+    @property
+    def causal(self) -> bool:
+        """Read forward, it is."""
+        return self.direction == "forward"
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count as the objective does."""
+        return self.objective.size(n, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide, and say who sees whom."""
+        example = self.objective(text, special, rng)
+        place = np.arange(len(example.inputs))
+        rank = place if self.direction == "forward" else place[::-1].copy()
+        return replace(example, rank=rank, segments=np.full(len(place), self.segment))
+
+
+@dataclass(frozen=True)
+class SourceTarget(_InPart):
+    """A text in two parts hidden in place: the first is seen as a whole, the second read forward.
+
+    Dong et al. 2019, arXiv:1905.03197, section 2.3, "Sequence-to-Sequence LM": before + source +
+    between + target + after; tokens of the source see it alone, those of the target the source, and
+    themselves and the target before them. Both have hidden tokens.
+
+    Deviates: where a text is cut is not said; here, at a random beginning of a sentence, or where
+    it is but one sentence, anywhere in its middle half.
+    """
+
+    segments: tuple[int, int] = (0, 1)
+    """Of source and target."""
+
+    @property
+    def causal(self) -> bool:
+        """The source is not."""
+        return False
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens: those of the text, and the special ones."""
+        return np.asarray(n) + len(special.before) + len(special.between) + len(special.after)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Cut a text in two, hide, and say who sees whom; a text of one token is a source alone."""
+        cut = _cut(text, 1, rng) if len(text) > 1 else len(text)
+        between = special.between if cut < len(text) else ()
+        framed = join(special.before, text[:cut], between, text[cut:], special.after)
+        example = self.objective.hide(framed, special, rng)
+        first = len(special.before) + cut + len(between) if between else len(framed)
+        rank = (np.arange(len(framed)) - first + 1).clip(min=0)
+        return replace(example, rank=rank, segments=np.array(self.segments)[(rank > 0) * 1])
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One of several objectives for each text, drawn by weight (UniLM, GPT-BERT, UL2)."""
+
+    parts: tuple[tuple[float, Hide | Pair | OneWay | SourceTarget], ...]
+    names: tuple[str, ...] = ()
+    """Of the parts: what each asks of held-out text is told apart, under its name. None: it is
+    not."""
+
+    def __post_init__(self) -> None:
+        if self.names and len(set(self.names)) != len(self.parts):
+            raise ValueError(
+                f"names must be one for each of the {len(self.parts)} parts, all different, got "
+                f"{list(self.names)}"
+            )
         weights = [weight for weight, _ in self.parts]
         if not weights or not all(0 < w < np.inf for w in weights):
             raise ValueError(
@@ -426,6 +547,11 @@ class Mixture:
             raise ValueError(
                 "a mixture cannot have parts for an encoder-decoder (Sentinels) and parts without"
             )
+
+    @property
+    def named(self) -> Mapping[str, Hide | Pair | OneWay | SourceTarget]:
+        """The parts by name, where they have any."""
+        return dict(zip(self.names, (part for _, part in self.parts), strict=False))
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -470,7 +596,7 @@ class Static:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Apart | BesideCrop | Mixture
+    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Mixture
     times: int = 10
 
     def __post_init__(self) -> None:
@@ -581,7 +707,7 @@ class Spelled:
         return Example(inputs=inputs, targets=targets, asked_at=asked_at)
 
 
-Objective = Hide | Pair | Apart | BesideCrop | Mixture | Static | Spelled
+Objective = Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Mixture | Static | Spelled
 """The kinds of objective that a recipe can hold."""
 
 MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))
@@ -623,12 +749,49 @@ CANINE_S = Spelled(MASKED)
 
 Deviates: at most 80 are asked of a text there.
 """
+_CLOZE = Hide(TokenRuns(rate=0.15, shares=(0.8, 0.1, 0.1)), InPlace(mask=0.8, random=0.1))
+UNILM = Mixture(
+    (
+        (2.0, Pair(_CLOZE, NextSentence())),
+        (2.0, SourceTarget(_CLOZE, segments=(4, 5))),
+        (1.0, OneWay(_CLOZE, "forward", segment=2)),
+        (1.0, OneWay(_CLOZE, "backward", segment=3)),
+    ),
+    names=("both_ways", "source_target", "forward", "backward"),
+)
+"""Dong et al. 2019, arXiv:1905.03197, section 2.3, and the shares and rates of 2.4.
+
+Which segment tells which part is in the released code, `BertForPreTrainingLossMask`.
+Deviates: a bigram is as likely as a trigram, which the paper does not say; so it is in the released
+code for fine-tuning. The parts are drawn for each text, there for each batch.
+"""
 GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
+GPT_BERT = Mixture(
+    (
+        (15.0, Hide(TokenRuns(0.225, (1.0, 1.0, 1.0)), PlaceBefore(0.8, 0.1, together=True))),
+        (1.0, GPT),
+    ),
+    names=("masked", "forward"),
+)
+"""Charpentier and Samuel 2024, arXiv:2410.24159, section 2: masked next tokens, and one text of
+sixteen read forward; how tokens are hidden: released code, `SpanMaskingStrategy`.
+
+Deviates: the share of hidden tokens falls from 0.3 to 0.15 there, here it is the mean of these; and
+tokens that were hidden less often are not preferred. Each token asked counts alike; there, each
+text does, so that those read forward have a smaller share of the loss.
+"""
 PREFIX = Hide(Tail(), Future())
 """Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
 T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())
 """Raffel et al. 2020, sections 3.1.4 and 3.3.4; spans of 3 tokens: section 3.7."""
+
+
+def parts_of(objective: AnyObjective) -> Mapping[str, Hide | Pair | OneWay | SourceTarget]:
+    """Return the parts of a mixture that has names for them, also of one that is hidden static."""
+    if isinstance(objective, Static):
+        return parts_of(objective.objective)
+    return objective.named if isinstance(objective, Mixture) else {}
 
 
 def _spelling(special: Special) -> tuple[Subwords, int]:

@@ -114,12 +114,11 @@ class Explanation:
 def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Explanation:
     """Say what a model sees of an example and what it is asked."""
     special = tokenizer.special
-    shifted = example.rank is not None and not example.blind
     roles = _roles(example.inputs, special)
-    if not shifted:
+    if not example.ahead or example.rank is None:
         roles = _hidden_roles(example, roles, special)
     two = example.segments if example.part is None else example.part
-    segments = None if two is None else two.tolist()
+    segments = None if two is None else (two - two.min()).tolist()
     source = None
     if example.source is not None:
         pairs = zip(_shown(example.source, tokenizer), _roles(example.source, special), strict=True)
@@ -165,7 +164,7 @@ def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list
     told = roles.copy()
     for place in np.flatnonzero(example.targets != IGNORE).tolist():
         if example.asked_at is None:
-            where, answer = np.array([place]), example.targets[[place]]
+            where, answer = np.array([place + example.ahead]), example.targets[[place]]
         else:
             where = np.flatnonzero(example.asked_at == place)
             answer = _subwords(special).spell(int(example.targets[place]))
@@ -273,12 +272,16 @@ _MEANINGS = {
 def _sees(example: Example) -> str:
     rank = example.rank
     before = "each token sees those before it"
+    after = "each token sees those after it"
     if rank is None:
         parts = example.part is not None and example.part.any()
-        return "every token sees every token" + (" of its own part" if parts else "")
+        ahead = "; what is hidden is asked for in the place before it" if example.ahead else ""
+        return "every token sees every token" + (" of its own part" if parts else ahead)
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before
+    elif (np.diff(rank) == -1).all():
+        said = after
     elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
         said = f"the first {n} tokens see each other, each later one those before it"
     else:

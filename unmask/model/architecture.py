@@ -9,12 +9,13 @@ from unmask.model.initialize import Initialize, Normal
 from unmask.model.parts import Activation, LayerNorm, Norm
 from unmask.model.positions import Disentangled, Learned, Position, Relative
 
-Slot = Literal["into", "out", "after"]
+Slot = Literal["into", "inside", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
 POST: frozenset[Slot] = frozenset({"after"})
 OUT: frozenset[Slot] = frozenset({"out"})
 SANDWICH: frozenset[Slot] = frozenset({"into", "out"})
+SUB: frozenset[Slot] = frozenset({"into", "inside"})
 Biased = Literal["read", "write", "feed_forward"]
 BIASED: frozenset[Biased] = frozenset({"read", "write", "feed_forward"})
 UNBIASED: frozenset[Biased] = frozenset()
@@ -58,12 +59,20 @@ class Architecture:
     position: Position = Learned(512)
     norm: Norm = LayerNorm()
     norm_at: frozenset[Slot] = POST
-    """Where norms stand around a sublayer f: after(x + out(f(into(x))))."""
+    """Where norms stand around a sublayer f: after(x + out(f(into(x)))); or inside of it, before
+    the map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2)."""
     norm_embedding: bool = False
     norm_final: bool = False
     query_key_norm: Literal["head", "all"] | None = None
     """Queries and keys are normed, each head or all heads together (Dehghani et al. 2023,
     arXiv:2302.05442, section 2)."""
+    attention_gate: Activation | None = None
+    """What attention finds is multiplied by this of a linear map of what it reads (Charpentier and
+    Samuel 2024, arXiv:2410.24159, section 3)."""
+    mixed: bool = False
+    """Before each sublayer, and after the last, stands a learned sum of the token vectors and of
+    what left each sublayer so far (Pagliardini et al. 2024, arXiv:2402.02622, section 3, after each
+    sublayer and not each block alone)."""
     parallel: Literal["own_norms", "one_norm"] | None = None
     """Attention and feed-forward read the same vector, each past a norm of its own or both past one
     (Wang and Komatsuzaki 2021, GPT-J). None: the feed-forward reads what attention has added."""
@@ -104,6 +113,8 @@ class Architecture:
             )
         if self.adaptive is not None and self.embed_width is not None:
             raise ValueError("adaptive token vectors have maps of their own: leave embed_width out")
+        if self.mixed and self.parallel is not None:
+            raise ValueError("sublayers side by side (parallel) have nothing between to be mixed")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
 
@@ -134,7 +145,8 @@ class Architecture:
         scores and mixing (Kaplan et al. 2020, table 1). What a position scheme computes once for
         all texts is left out.
         """
-        attention = 2 * self.d_model * (self.n_heads + self.groups) * self.d_head
+        gates = self.n_heads * (self.attention_gate is not None)
+        attention = self.d_model * (2 * (self.n_heads + self.groups) + gates) * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
         each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
         reach = [self.reach(i)[0] for i in range(self.n_layers)]

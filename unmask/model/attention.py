@@ -13,7 +13,7 @@ from unmask.batch import Visibility
 from unmask.model.architecture import Architecture
 from unmask.model.band import Band, marked, seen, taken
 from unmask.model.cache import LayerCache
-from unmask.model.parts import Dropout, PartsNorm
+from unmask.model.parts import ACTIVATIONS, Dropout, PartsNorm
 from unmask.model.positions import Place
 
 PLAIN_UP_TO = 512
@@ -260,6 +260,11 @@ class Attention(nn.Module):
             each = a.query_key_norm == "head"
             self.q_norm = PartsNorm(a.norm, a.d_head if each else width)
             self.k_norm = PartsNorm(a.norm, a.d_head if each else shared)
+        self.gate, self.gating = None, None
+        if a.attention_gate is not None:
+            self.gate = nn.Linear(a.d_model, width, bias="read" in a.bias)
+            self.gating = ACTIVATIONS[a.attention_gate]
+        self.inside = a.norm.build(width) if "inside" in a.norm_at else nn.Identity()
         self.wide = WideAttention(a) if wide else None
         self.place = place
         self.dropout = Dropout(a.attention_dropout)
@@ -293,7 +298,10 @@ class Attention(nn.Module):
         if self.wide is not None and sight.wide is not None and context is not None:
             n = k.shape[2] - context.shape[1]
             y = self.wide(y, x, context, sight.wide, k[:, :, :n], v[:, :, :n])
-        return self.o(y.transpose(1, 2).flatten(2))
+        y = y.transpose(1, 2).flatten(2)
+        if self.gate is not None and self.gating is not None:
+            y = y * self.gating(self.gate(x))
+        return self.o(self.inside(y))
 
 
 class WideAttention(nn.Module):

@@ -362,6 +362,7 @@ def _longer(batch: Batch, n: int) -> Batch:
         asked=asked,
         turn=None if batch.turn is None else F.pad(batch.turn, (0, n)),
         segments=None if batch.segments is None else F.pad(batch.segments, (0, n)),
+        ahead=None if batch.ahead is None else F.pad(batch.ahead, (0, n)),
         last=torch.full_like(inputs[:, 0], t - 1) if batch.last is None else batch.last,
         labels=labels,
     )

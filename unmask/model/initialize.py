@@ -3,8 +3,10 @@
 Each is a function from a module and its name to new numbers.
 """
 
+import re
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from unmask.model.parts import OffsetRMSNorm, Sizes
@@ -12,7 +14,7 @@ from unmask.model.parts import OffsetRMSNorm, Sizes
 
 def _plain(module: nn.Module) -> None:
     """Norms begin as the identity, biases at zero."""
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm) and module.elementwise_affine:
         begin = 1 - module.offset if isinstance(module, OffsetRMSNorm) else 1.0
         nn.init.constant_(module.weight, begin)
     bias = getattr(module, "bias", None)
@@ -70,4 +72,26 @@ class FanIn:
             nn.init.normal_(module.weight, std=std)
 
 
-Initialize = Normal | FanIn
+@dataclass(frozen=True)
+class Small:
+    """Every matrix from N(0, sqrt(2 / (5 d))), d the width of hidden states, cut at twice that.
+
+    Nguyen and Salazar 2019, arXiv:1910.05895, section 2.2 (SmallInit). Those of the feed-forward of
+    layer i, from 1, are divided by sqrt(2 i) (Bajaj et al. 2022, arXiv:2204.06644; Samuel et al.
+    2023, arXiv:2303.09859).
+    """
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+            return
+        std = (2 / (5 * sizes.d_model)) ** 0.5
+        nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+        layer = re.search(r"layers\.(\d+)\.feed_forward\.\w+$", name)
+        if layer is not None:
+            with torch.no_grad():
+                module.weight.div_((2 * (1 + int(layer[1]))) ** 0.5)
+
+
+Initialize = Normal | FanIn | Small

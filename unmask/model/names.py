@@ -229,9 +229,9 @@ class Fields:
     """What their configuration shall say of a language head."""
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
-    unnamed: frozenset[str] = frozenset()
-    """Keys that tell the family of a configuration which has no model_type; none: it is not
-    told."""
+    told_by: frozenset[str] = frozenset()
+    """Keys that tell the family of a configuration which has no model_type, or one that several
+    families share; none: it is not told."""
     pools: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""

@@ -29,10 +29,12 @@ class LayerNorm:
 
     eps: float = 1e-12
     bias: bool = True
+    weight: bool = True
+    """Each number has a factor of its own. Without, nothing of the norm is learned."""
 
     def build(self, width: int) -> nn.Module:
         """Build the norm of vectors of `width`."""
-        return nn.LayerNorm(width, self.eps, bias=self.bias)
+        return nn.LayerNorm(width, self.eps, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -183,16 +185,21 @@ class FeedForward(nn.Module):
         gated: bool,
         bias: bool,
         dropout: float = 0.0,
+        inside: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = ACTIVATIONS[activation]
+        self.inside = nn.Identity() if inside is None else inside
+        """A norm before the last map."""
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         """Map each token's vector on its own."""
         if self.gate is None:
-            return self.down(self.dropout(self.activation(self.up(x))))
-        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+            inner = self.activation(self.up(x))
+        else:
+            inner = self.activation(self.gate(x)) * self.up(x)
+        return self.down(self.dropout(self.inside(inner)))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.parts import Dropout, Sizes
+from unmask.model.parts import Dropout, Norm, Sizes
 
 
 @runtime_checkable
@@ -477,8 +477,12 @@ class Disentangled:
     (second version, released code, `make_log_bucket_position`). None: `reach`, one for each."""
     shared: bool = False
     """Distances are mapped as contents are (section 5.3); otherwise by maps of their own."""
-    norm: bool = False
-    """The architecture's norm stands behind the table (second version, released code)."""
+    norm: bool | Norm = False
+    """The architecture's norm stands behind the table (second version, released code), or this
+    one."""
+    symmetric: bool = False
+    """Distances are as many on either side, in 2 span - 1 rows (LTG-BERT, released code). Otherwise
+    there is one more row, of the distances from -span on."""
     absolute: bool = False
     """A vector for each place is added to the token's, too: the way of BERT."""
 
@@ -507,7 +511,7 @@ class Disentangled:
         return 4.0 * self.rows(length) * sizes.n_heads * sizes.d_head * len(self.terms)
 
     def build(self, sizes: Sizes) -> PositionModule:
-        """Build the table [2 * span d]."""
+        """Build the table [2 * span (- 1) d]."""
         return DisentangledModule(self, sizes)
 
 
@@ -526,8 +530,9 @@ class DisentangledModule(PositionModule):
     def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
         super().__init__()
         self.scheme, self.sizes = scheme, sizes
-        self.table = nn.Embedding(2 * scheme.span, sizes.d_model)
-        self.norm = sizes.norm.build(sizes.d_model) if scheme.norm else nn.Identity()
+        self.table = nn.Embedding(2 * scheme.span - scheme.symmetric, sizes.d_model)
+        norm = sizes.norm if isinstance(scheme.norm, bool) else scheme.norm
+        self.norm = norm.build(sizes.d_model) if scheme.norm else nn.Identity()
         learned = Learned(scheme.length)
         self.absolute = LearnedModule(learned, sizes) if scheme.absolute else None
 
@@ -549,12 +554,13 @@ class DisentangledModule(PositionModule):
 
         Places are counted through a row: the distances within packed texts are the same.
         """
-        span, used = self.scheme.span, self.scheme.rows(keys)
+        span, used, table = self.scheme.span, self.scheme.rows(keys), self.table.weight
+        zero, first = span - self.scheme.symmetric, span - used  # the rows of distances 0, 1 - used
         away = torch.arange(1 - keys, keys, device=x.device)
-        row = (self.bucket(away) + span).clamp(0, 2 * span - 1) - (span - used)
+        row = (self.bucket(away) + zero).clamp(0, len(table) - 1) - first
         place = torch.arange(keys, device=x.device)
         pairs = place[keys - x.shape[1] :, None] - place[None, :] + keys - 1
-        return Distances(self.norm(self.table.weight[span - used : span + used]), row[pairs])
+        return Distances(self.norm(table[first : zero + used]), row[pairs])
 
     def layer(self, i: int) -> Place:
         """Return what scores content against places."""

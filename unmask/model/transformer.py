@@ -14,6 +14,7 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.cache import Cache
 from unmask.model.decoder import Asker
+from unmask.model.mix import Mix, as_it_is
 from unmask.model.parts import Dropout, FeedForward
 from unmask.model.positions import Place, PositionModule
 
@@ -64,6 +65,7 @@ class Block(nn.Module):
                 gated=a.gated,
                 bias="feed_forward" in a.bias,
                 dropout=a.feed_forward_dropout,
+                inside=a.norm.build(a.d_ff) if "inside" in a.norm_at else None,
             )
             one = a.parallel == "one_norm"
             self.feed_forward_norm = self.attention_norm if one else Norms(a)
@@ -82,8 +84,11 @@ class Block(nn.Module):
         asking: Float[Tensor, "b t d"] | None = None,
         again: bool = False,
         behind: Float[Tensor, "b m d"] | None = None,
+        mixed: Callable[[Tensor], Tensor] = as_it_is,
     ) -> Float[Tensor, "b n d"]:
         """Read and write the residual stream once a sublayer; with `only`, in one column a row.
+
+        What leaves a sublayer is `mixed` with what was before.
 
         With `asking`, that is the stream, and x is what it reads; or what the cache holds of x, if
         it was read before and this is `again`. What stands `behind` x is read with it.
@@ -104,12 +109,13 @@ class Block(nn.Module):
             sight, context = sight.only(only, x.shape[1]), self.attention_norm.into(x)
             asks = x[torch.arange(len(x), device=x.device), only][:, None]
             x = self.attention_norm(asks, lambda y: self.attention(y, context, None, sight))
+        x = mixed(x)
         if self.cross is not None and self.cross_norm is not None:
             other = None if cache is None else cache.cross[i]
             context = None if other is not None and other.length else memory
             cross = self.cross
             x = self.cross_norm(x, lambda y: cross(y, context, None, memory_sight, other))
-        return self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
+        return mixed(self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x))
 
 
 def table_of(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
@@ -145,6 +151,7 @@ class Transformer(nn.Module):
         for i in range(a.n_layers):
             first = cast(Block, self.layers[0]) if i else None
             self.layers.append(Block(a, self.position.layer(i), first))
+        self.mix = Mix(2 * a.n_layers) if a.mixed else None
         self.final_norm = a.norm.build(a.d_model) if a.norm_final else nn.Identity()
         self.dropout = Dropout(a.dropout)
         self.final_dropout = Dropout(a.final_dropout)
@@ -161,8 +168,8 @@ class Transformer(nn.Module):
 
     @property
     def narrows(self) -> bool:
-        """Whether it can make `batch.only`: there is no bias of the scores to cut a row out of."""
-        return type(self.position).geometry is PositionModule.geometry
+        """Whether it can make `batch.only`: no bias of the scores nor sum to cut a row out of."""
+        return self.mix is None and type(self.position).geometry is PositionModule.geometry
 
     def roomy(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
@@ -203,24 +210,18 @@ class Transformer(nn.Module):
 
         Raises:
             ValueError: a stack with a convolution, whose tokens read what follows them, is given
-                text that follows; or a memory is given to one that cannot place it.
+                text that follows; or one whose sublayers are mixed a decoder; or a memory is given
+                to one that cannot place it.
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix)
-        if self.convolution is not None and past > prefix:
-            raise ValueError("a model with a convolution reads a text at once, not piece by piece")
         recalled = batch.memory
-        if recalled is not None:
-            self.check_recalls()
         m = 0 if recalled is None else len(recalled)
+        self._check(batch, past > prefix, decoder)
         x = self.widen(self.embed(batch, past))
+        mixed = as_it_is if self.mix is None else self.mix.begin(x)
         queries, keys = x.shape[1], past + m + x.shape[1]
-        visibility, reach = (
-            batch.visibility.behind(m),
-            [self.a.reach(i) for i in range(len(self.layers))],
-        )
-        wide = batch.wide if self.a.global_attention else None
-        see = partial(Sight.of, visibility, queries, keys, prefix=prefix, wide=wide)
-        sights = {(w, d): see(window=w, dilation=d) for w, d in set(reach)}
+        visibility = batch.visibility.behind(m)
+        sights = self._sights(visibility, queries, keys, prefix, batch.wide)
         geometry = self.position.geometry(x, keys, batch)
         memory_sight = Sight()
         if memory_visibility is not None:
@@ -242,7 +243,7 @@ class Transformer(nn.Module):
                 i=i,
                 behind=None if recalled is None else recalled.exchange(i, x),
             )
-            sight = sights[reach[i]]
+            sight = sights[self.a.reach(i)]
             if decoder is not None and (decoder.strict or last):
                 asking = decoder(x, places(batch, past)) if asking is None else asking
                 for time in range(decoder.times):
@@ -251,11 +252,33 @@ class Transformer(nn.Module):
                 if last:
                     x = asking
                     break
-            before, x = x, read(sight=sight, only=batch.only if last else None)
+            before, x = x, read(sight=sight, only=batch.only if last else None, mixed=mixed)
             if self.convolution is not None and i == 0:
                 x = self.convolution(before, x, visibility)
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*below, x), -1) if below else x)
+
+    def _check(self, batch: Batch, goes_on: bool, decoder: Asker | None) -> None:
+        if self.convolution is not None and goes_on:
+            raise ValueError("a model with a convolution reads a text at once, not piece by piece")
+        if self.mix is not None and decoder is not None:
+            raise ValueError("where sublayers are mixed, no last layer can be asked again")
+        if batch.memory is not None:
+            self.check_recalls()
+
+    def _sights(
+        self,
+        visibility: Visibility,
+        queries: int,
+        keys: int,
+        prefix: int,
+        wide: Int[Tensor, "b g"] | None,
+    ) -> dict[tuple[int | None, int], Sight]:
+        """Return what is seen within each window and dilation of the layers."""
+        wide = wide if self.a.global_attention else None
+        see = partial(Sight.of, visibility, queries, keys, prefix=prefix, wide=wide)
+        reach = {self.a.reach(i) for i in range(len(self.layers))}
+        return {(w, d): see(window=w, dilation=d) for w, d in reach}
 
     def check_recalls(self) -> None:
         """Check that the stack can read a memory: what it knows of places are distances.

@@ -20,6 +20,7 @@ from unmask.published import (
     gpt,
     gpt1,
     gpt3,
+    gpt_bert,
     lamda,
     llama,
     longformer,
@@ -35,6 +36,7 @@ from unmask.published import (
     t5,
     tinybert,
     transformer_xl,
+    unilm,
     xlnet,
 )
 from unmask.published.card import Published
@@ -42,8 +44,8 @@ from unmask.published.own import OWN, in_own_words
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
-    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, gpt1, gpt, gpt3, neox, palm,
-    lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
+    deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
@@ -85,11 +87,13 @@ def family(theirs: Mapping[str, Any]) -> Published:
     model_type = theirs.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN):
         return in_own_words(family({"model_type": model_type.removeprefix(OWN)}))
-    for card in MODELS.values():
-        told = card.fields.unnamed
-        if card.fields.model_type == model_type or (
-            model_type is None and told and told <= theirs.keys()
-        ):
-            return card
+    named = [card for card in MODELS.values() if card.fields.model_type == model_type]
+    told = [
+        card
+        for card in (MODELS.values() if model_type is None else named)
+        if card.fields.told_by and card.fields.told_by <= theirs.keys()
+    ]
+    if named or told:
+        return (told or named)[0]
     known = sorted({card.fields.model_type for card in MODELS.values()})
     raise ValueError(f"model_type {str(model_type)!r} is not one of {known}")

@@ -128,7 +128,7 @@ FIELDS = Fields(
     write=_write,
     classes={("label",): "COCOLMForSequenceClassification", (): "COCOLMModel"},
     in_transformers=False,
-    unnamed=frozenset({"rel_pos_bins", "max_rel_pos", "layer_norm_type"}),
+    told_by=frozenset({"rel_pos_bins", "max_rel_pos", "layer_norm_type"}),
 )
 
 COCO_LM_BASE = Published(

@@ -293,6 +293,8 @@ class _Job:
     data: Data
     dev: Sequence[Batch]
     """Held-out batches."""
+    dev_parts: Mapping[str, Sequence[Batch]]
+    """Those of each named part of what is asked, by itself."""
     environment: Mapping[str, Any]
 
     def write_facts(self, *, finished: bool = False) -> None:
@@ -599,6 +601,7 @@ def _start(
         ),
         data=data,
         dev=data.dev_batches(),
+        dev_parts=data.dev_parts(),
         environment=around,
     )
 
@@ -736,9 +739,10 @@ def _steps(job: _Job) -> bool:
             if log is not None:
                 log(report)
             if job.dev and (last or report.step % recipe.evaluate_every == 0):
-                result = loop.evaluate_on(
-                    job.run.model, job.dev, world.device, memory=job.run.recipe.memory
-                )
+                memory = job.run.recipe.memory
+                result = loop.evaluate_on(job.run.model, job.dev, world.device, memory=memory)
+                for part, batches in job.dev_parts.items():
+                    result |= loop.evaluate_on(job.run.model, batches, world.device, part=part)
                 if log is not None:
                     log.evaluation(report.step, result)
             stopped = stop.agreed(world)

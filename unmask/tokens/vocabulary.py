@@ -129,6 +129,10 @@ XLNET = Frame(
     first=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
 )  # fmt: skip
 WORDS = Frame(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
+GPT_BERT = Frame(
+    pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
+    before=("<s>",), between=("<s>",), first=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
+)  # fmt: skip
 OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = Frame(

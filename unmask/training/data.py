@@ -11,7 +11,7 @@ from jaxtyping import Int
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective
+from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective, parts_of
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
@@ -166,20 +166,29 @@ class Data:
         """Make the batches on which the run is evaluated; always the same."""
         if not len(self.dev.rows):
             return []
+        return self._asking(self.objective, DEV_TOKENS)
+
+    def dev_parts(self) -> dict[str, list[Batch]]:
+        """Make those on which each named part of a mixture is evaluated, by itself."""
+        parts = parts_of(self.objective)
+        if not len(self.dev.rows):
+            return {}
+        return {name: self._asking(o, DEV_TOKENS // len(parts)) for name, o in parts.items()}
+
+    def _asking(self, objective: Objective, tokens: int) -> list[Batch]:
         recipe = replace(self.recipe, seed=0)
-        loader = replace(self, recipe=recipe, workers=0, rank=0, world=1).loader(
-            self._enough(self.dev), Cursor(), epochs=1
-        )
+        same = replace(self, objective=objective, recipe=recipe, workers=0, rank=0, world=1)
+        loader = same.loader(self._enough(self.dev, tokens), Cursor(), epochs=1)
         return [batch for micro, _ in loader for batch in micro]
 
-    def _enough(self, part: Part) -> Part:
+    def _enough(self, part: Part, tokens: int) -> Part:
         """Keep the first of some rows; of several sources, the first of each, by what it gets."""
         rows = part.rows
         if not self.shares:
-            return replace(part, rows=rows[_first(rows, DEV_TOKENS)])
+            return replace(part, rows=rows[_first(rows, tokens)])
         of = sources_of(self.shards, part)
         parts = [
-            own[_first(own, round(share.gets * DEV_TOKENS))]
+            own[_first(own, round(share.gets * tokens))]
             for i, share in enumerate(self.shares)
             if len(own := rows[of == i])
         ]

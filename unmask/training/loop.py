@@ -372,12 +372,15 @@ def evaluate_on(
     device: torch.device | str = "cpu",
     *,
     memory: int = 0,
+    part: str = "",
 ) -> dict[str, float]:
     """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
 
-    Of streams, `memory` places of what stood before are remembered. The same batches give the same
-    numbers: what is drawn (a generator's guesses) is drawn from one seed. The model is left in the
-    mode in which it was.
+    Of streams, `memory` places of what stood before are remembered. Where the batches are of one
+    part of what is asked, terms are told under its name, too.
+
+    The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
+    seed. The model is left in the mode in which it was.
     """
     training = model.training
     model.eval()
@@ -391,12 +394,13 @@ def evaluate_on(
                 sums += _sums(_read(_added([terms])), counts, [terms])
     finally:
         model.train(training)
-    result = {"loss": sums.loss}
-    for name, part in sums.parts.items():
-        result[f"{name}_loss"] = part
+    result = {} if part else {"loss": sums.loss}
+    for name, mean in sums.parts.items():
+        told = f"{name}_{part}" if part else name
+        result[f"{told}_loss"] = mean
         if name in sums.accuracy:
-            result[f"{name}_accuracy"] = sums.accuracy[name]
-        result[f"{name}_asked"] = sums.counts[name]
+            result[f"{told}_accuracy"] = sums.accuracy[name]
+        result[f"{told}_asked"] = sums.counts[name]
     return result
 
 

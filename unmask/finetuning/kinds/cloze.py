@@ -11,6 +11,7 @@ from unmask.finetuning.kinds.files import Files, TextRows, find_text_or_pair
 from unmask.finetuning.kinds.kind import language_spec, one_stack
 from unmask.finetuning.patterns import BLANK, Pattern
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.language import ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.records import listed
@@ -109,7 +110,8 @@ class Cloze:
                 f"got {options.pattern!r}"
             )
         words = {label: options.words.get(label, label) for label in task.labels}
-        return ByCloze.of(task, tokenizer, around, pattern, words)
+        ahead = isinstance(language_spec(card).forward, ByNext)
+        return ByCloze.of(task, tokenizer, around, pattern, words, ahead=ahead)
 
 
 def _customary(task: Task, around: Around) -> str:

@@ -16,6 +16,7 @@ from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.heads.language import ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -171,12 +172,14 @@ class Generate:
         Raises:
             ValueError: the model reads in both directions, and cannot write.
         """
-        if not in_words(card) and not one_stack(card.architecture).causal:
+        spec = language_spec(card)
+        forward = isinstance(spec.forward, ByNext)
+        if not in_words(card) and not one_stack(card.architecture).causal and not forward:
             raise ValueError(
-                f"{card.name} reads in both directions and does not write text; take a decoder or "
-                "an encoder-decoder"
+                f"{card.name} reads in both directions and does not learn to write; take a decoder "
+                "or an encoder-decoder"
             )
-        return {LANGUAGE: replace(language_spec(card), term="next_token")}
+        return {LANGUAGE: replace(spec, term="next_token")}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """For text.

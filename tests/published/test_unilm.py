@@ -1,0 +1,150 @@
+"""UniLM: who sees whom by the paper's matrices, text said by masks, and what it begins with."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference import bert, saved
+from test_leak import build, depends
+
+from unmask.batch import IGNORE, Batch, Tokens, Visibility
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.generation.decode import candidates, generate
+from unmask.generation.settings import decoding
+from unmask.generation.speculate import Draft
+from unmask.heads.language import Language
+from unmask.heads.model import Model
+from unmask.hiding.collate import pad
+from unmask.published import unilm as card
+from unmask.published.catalogue import MODELS, family
+from unmask.tokens.vocabulary import Special
+
+SPECIAL = Special(
+    size=50, pad=0, unknown=1, start=2, end=3, mask=4, before=(2,), between=(3,), after=(3,),
+    ids=frozenset({0, 1, 2, 3, 4}),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return build("unilm")
+
+
+def matrix(way: str, first: int, t: int) -> np.ndarray:
+    """M of equation 2, where it is 0: row i sees column j (figure 1)."""
+    seen = np.zeros((t, t), bool)
+    for i in range(t):
+        for j in range(t):
+            if way == "both_ways":
+                seen[i, j] = True
+            elif way == "forward":
+                seen[i, j] = j <= i
+            elif way == "backward":
+                seen[i, j] = j >= i
+            else:
+                seen[i, j] = j < first or (i >= first and j <= i)
+    return seen
+
+
+@pytest.mark.parametrize("way", MODELS["unilm-mini"].objective.names)
+def test_hidden_states_depend_on_what_the_papers_matrices_let_be_seen(model: Model, way) -> None:
+    text = Tokens(np.arange(10, 22), np.array([3, 1, 1, 1, 3, 1, 1, 1, 1, 1, 1, 1]))
+    text = replace(text, other=text)
+    objective = MODELS["unilm-mini"].objective.named[way]
+    e = objective(text, SPECIAL, np.random.default_rng(1))
+    short = objective(Tokens(text.ids[:5], text.marks[:5]), SPECIAL, np.random.default_rng(1))
+    first = int((e.segments == e.segments[0]).sum())
+    expected = torch.from_numpy(matrix(way, first, len(e.inputs)))
+    assert torch.equal(depends(model, pad([e], SPECIAL)), expected)
+    batch = pad([e, short], SPECIAL)  # padded, by rank
+    batch = replace(batch, inputs=batch.inputs.clone())
+    assert torch.equal(depends(model, batch)[: len(e.inputs), : len(e.inputs)], expected)
+    assert (e.targets != IGNORE).any()
+
+
+@torch.no_grad()
+def test_text_is_said_by_a_mask_after_what_is_known(model: Model) -> None:
+    prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
+    said = generate(model, prompts, replace(SPECIAL, end=None), decoding(new_tokens=6))
+    for prompt, text in zip(prompts, said, strict=True):
+        assert len(text) == 6
+        known = list(prompt)
+        for token in text:
+            read = torch.tensor([[*known, SPECIAL.mask]])
+            batch = Batch(
+                inputs=read,
+                visibility=Visibility(causal=True),
+                segments=torch.full_like(read, card.FORWARD),
+            )
+            best = model.language.scores(model.hidden(batch))[0, -1].argmax()
+            assert token == int(best)
+            known.append(token)
+
+
+def test_a_prompt_alone_equals_the_same_one_among_others(model: Model) -> None:
+    prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
+    for how in ({"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat": 2}):
+        asked = decoding(**how, new_tokens=6)
+        alone = [generate(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
+        assert alone == generate(model, prompts, SPECIAL, asked)
+    asked = decoding(beams=3, best=2, new_tokens=5)
+    alone = [candidates(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
+    together = candidates(model, prompts, SPECIAL, asked)
+    assert [[b.ids for b in x] for x in alone] == [[b.ids for b in x] for x in together]
+
+
+def test_the_mask_stands_in_a_position_of_its_own() -> None:
+    whole = build("unilm")
+    a = whole.architecture
+    short = Model(replace(a, position=replace(a.position, length=8)), whole.specs).initialize(0)
+    special = replace(SPECIAL, end=None)
+    assert len(generate(short, [[2, 9, 7]], special, decoding(new_tokens=50))[0]) == 5
+    with pytest.raises(ValueError, match="has 8 tokens, but the model only 7 positions"):
+        generate(short, [[2] * 8], special)
+    assert len(generate(short, [[2] * 20], special, decoding(new_tokens=9, window=True))[0]) == 9
+
+
+def test_without_a_mask_nothing_is_said_and_guesses_are_not_read(model: Model) -> None:
+    with pytest.raises(ValueError, match="says text by masks needs one"):
+        generate(model, [[2, 9]], replace(SPECIAL, mask=None))
+    with pytest.raises(ValueError, match="by masks reads no guesses"):
+        generate(model, [[2, 9]], SPECIAL, draft=Draft(model=model))
+
+
+@torch.no_grad()
+def test_it_begins_with_bert_and_reads_as_bert_did(tmp_path: Path) -> None:
+    short = open_folder(saved(bert(), tmp_path)).model
+    a = short.architecture
+    grown = card.from_bert(short, replace(a, n_segments=6))
+    assert grown.architecture == replace(a, n_segments=6)
+    language = grown.specs["language"]
+    assert isinstance(language, Language)
+    assert language == card.HEADS["language"]
+    ids = torch.randint(5, 99, (2, 9))
+    second = (torch.arange(9) > 4).long().expand(2, -1)
+    expected = short.hidden(Batch(inputs=ids, segments=second))
+    for segments in (second, second + 4):
+        assert torch.equal(grown.hidden(Batch(inputs=ids, segments=segments)), expected)
+    first = short.hidden(Batch(inputs=ids))
+    for segment in (0, 2, 3, 4):
+        said = grown.hidden(Batch(inputs=ids, segments=torch.full_like(ids, segment)))
+        assert torch.equal(said, first)
+    with pytest.raises(ValueError, match="begins with a BERT of two segments and has 6"):
+        card.from_bert(short, a)
+
+
+def test_a_folder_of_berts_format_is_told_to_be_unilm(tmp_path: Path) -> None:
+    mini = MODELS["unilm-mini"]
+    model = mini.build().initialize(0)
+    write_folder(tmp_path, model, mini, None)
+    opened = open_folder(tmp_path)
+    assert opened.card.family == "unilm"
+    assert opened.model.specs == mini.heads
+    theirs = json.loads((tmp_path / "config.json").read_text())
+    assert (theirs["model_type"], theirs["type_vocab_size"]) == ("bert", 6)
+    del theirs["model_type"]  # as the authors' configurations are
+    assert family(theirs).family == "unilm"
+    assert family({"model_type": "bert"}).family == "bert"

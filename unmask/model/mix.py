@@ -1,0 +1,62 @@
+"""Sums of all that the residual stream was so far, with learned weights (DenseFormer)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def as_it_is(x: Tensor) -> Tensor:
+    """Mix nothing."""
+    return x
+
+
+class Mix(nn.Module):
+    """The weights of `n` sums, of which the first has two terms and each next one more.
+
+    Pagliardini et al. 2024, arXiv:2402.02622, section 3. Each begins as its last term alone.
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        for i in range(n):
+            self.register_parameter(str(i), nn.Parameter(torch.empty(i + 2)))
+        self.draw()
+
+    @torch.no_grad()
+    def draw(self) -> None:
+        """Fill the weights: there is nothing random in them."""
+        for weight in self.parameters():
+            weight.zero_()
+            weight[-1] = 1
+
+    def begin(self, x: Float[Tensor, "b t d"]) -> Callable[[Tensor], Tensor]:
+        """Return what mixes with x, and with each other, what comes after it, one at a time."""
+        before, weights = [x], iter(self.parameters())
+
+        def mixed(x: Tensor) -> Tensor:
+            before.append(x)
+            return _Sum.apply(next(weights), *before)  # pyright: ignore[reportReturnType]
+
+        return mixed
+
+
+class _Sum(torch.autograd.Function):
+    """A weighted sum, without a copy of its terms or of each product."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, *terms: Tensor) -> Tensor:
+        ctx.save_for_backward(weight, *terms)
+        y = terms[0] * weight[0]
+        for w, x in zip(weight[1:], terms[1:], strict=True):
+            y.addcmul_(x, w)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        (grad,) = grads
+        weight, *terms = ctx.saved_tensors
+        each = [(grad * x).sum(dtype=torch.float32) for x in terms]
+        return torch.stack(each).to(weight.dtype), *(grad * w for w in weight)

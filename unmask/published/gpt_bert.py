@@ -1,0 +1,182 @@
+"""GPT-BERT: Charpentier and Samuel 2024, arXiv:2410.24159.
+
+"GPT or BERT: why not both?": one network that is asked for hidden tokens, each in the place before
+its own, and reads some texts forward. Its blocks are those of LTG-BERT (Samuel et al. 2023,
+arXiv:2303.09859) with gates and sums of layers. "Released code" is github.com/ltgoslo/gpt-bert.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import ByNext, Language
+from unmask.hiding.objectives import GPT_BERT as MASKED_AND_FORWARD
+from unmask.model.architecture import SUB, Architecture
+from unmask.model.initialize import Small
+from unmask.model.names import Fields, Names, by_table, need
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Disentangled
+from unmask.published import bert
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import GPT_BERT as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+PAPER = Paper(
+    title="GPT or BERT: why not both?",
+    authors="Charpentier, Samuel",
+    year=2024,
+    arxiv="2410.24159",
+)
+
+
+def distances(length: int, buckets: int, eps: float) -> Disentangled:
+    """Return the places: DeBERTa's, mapped as contents are, in buckets, whose norm is learned."""
+    norm = LayerNorm(eps)
+    return Disentangled(length, length, buckets=buckets, shared=True, norm=norm, symmetric=True)
+
+
+BASE = Architecture(
+    vocab_size=16_384,  # released configuration, as all sizes
+    d_model=768,
+    n_layers=12,
+    n_heads=12,
+    d_ff=2560,
+    position=distances(512, 32, 1e-5),  # released configuration
+    norm=LayerNorm(eps=1e-5, bias=False, weight=False),  # released code; none has a weight
+    norm_at=SUB,  # released code
+    norm_embedding=True,  # released code
+    norm_final=True,  # released code: the first step of each head
+    attention_gate="gelu",  # released code
+    mixed=True,  # released code, `DWAModules`
+    activation="gelu_tanh",  # released code
+    gated=True,
+    bias=frozenset({"read", "write"}),  # released code
+    dropout=0.1,  # released configuration
+    attention_dropout=0.1,
+    initialize=Small(),  # released code
+)
+HEADS = {
+    "language": Language(
+        transform="gelu", transform_bias=True, bias=True, forward=ByNext()
+    )  # released code, `MaskClassifier`
+}
+LABELS = Labels(activation="gelu")  # released code, `ClassifierHead`, but its second norm
+
+_LAYER = "transformer.attention_layers.*"
+_QK, _VG = (
+    " + ".join(f"backbone.layers.*.attention.{name}" for name in pair)
+    for pair in (("q", "k"), ("v", "gate"))
+)
+_UP = "backbone.layers.*.feed_forward.up + backbone.layers.*.feed_forward.gate"
+NAMES = Names(
+    f"""
+    backbone.tokens                              embedding.word_embedding
+    backbone.position.table.weight               embedding.relative_embedding
+    backbone.position.norm                       embedding.relative_layer_norm
+    {_QK}                                        {_LAYER}.in_proj_qk
+    {_VG}                                        {_LAYER}.in_proj_vg
+    backbone.layers.*.attention.o                {_LAYER}.out_proj
+    {_UP}                                        transformer.mlp_layers.*.mlp.1
+    backbone.layers.*.feed_forward.down          transformer.mlp_layers.*.mlp.4
+    backbone.mix.*                               transformer.dwa_modules.alphas.*
+    heads.language.dense                         classifier.nonlinearity.1
+    heads.language.bias                          classifier.nonlinearity.5.bias
+    heads.language.out                           classifier.nonlinearity.5
+    backbone.tokens                              classifier.nonlinearity.5                tied
+    -                                            {_LAYER}.position_indices
+    """,
+)
+"""As in the released code for pretraining, model_extra.py."""
+
+TABLE = {
+    ours: bert.TABLE[ours]
+    for ours in (
+        "vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "norm.eps", "dropout",
+        "attention_dropout",
+    )
+}  # fmt: skip
+_READ, _WRITE = by_table(TABLE, BASE, {})
+
+
+def _read(theirs: Mapping[str, Any]) -> Architecture:
+    a = _READ(theirs)
+    length = int(theirs.get("max_position_embeddings", 512))
+    buckets = int(need(theirs, "position_bucket_size"))
+    return replace(a, position=distances(length, buckets, a.norm.eps))
+
+
+def _write(a: Architecture) -> dict[str, Any]:
+    position = a.position
+    if not isinstance(position, Disentangled) or position != distances(
+        position.length, position.span, a.norm.eps
+    ):
+        raise ValueError(f"GPT-BERT's format has places as GPT-BERT has them, got {position}")
+    return _WRITE(a) | {
+        "max_position_embeddings": position.length,
+        "position_bucket_size": position.span,
+    }
+
+
+FIELDS = Fields(
+    model_type="gpt_bert",
+    read=_read,
+    write=_write,
+    classes={("language",): "GPTBERTForMaskedLM", (): "GPTBERT"},
+    in_transformers=False,
+    told_by=frozenset({"position_bucket_size"}),
+)
+
+GPT_BERT_BASE = Published(
+    name="gpt-bert-base",
+    family="gpt-bert",
+    paper=PAPER,
+    architecture=BASE,
+    heads=HEADS,
+    labels=LABELS,
+    objective=MASKED_AND_FORWARD,
+    tokenizer=TokenizerSpec(ByteBPE(16_384), FRAME),  # released configuration
+    length=128,  # released code, for 70 % of the steps
+    batch_tokens=32_768 * 128,  # released code, at the end
+    rate=1e-2,  # released code
+    training={  # released code
+        "schedule": {"kind": "Cosine", "warmup": 0.016, "floor": 0.1},
+        "steps": 15_625,
+        "optimizer": {"kind": "Lamb", "betas": [0.9, 0.98], "eps": 1e-8, "weight_decay": 0.1},
+        "clip": 2.0,
+    },
+    parameters=119_454_532,
+    names=NAMES,
+    fields=FIELDS,
+    hub="ltg/gpt-bert-babylm-base",
+    note="Figures are those of the released code for 100 million words. There the rows become four "
+    "times as long and the batch grows, the last steps cool down, averaged weights are kept, and "
+    "a small term keeps scores near 0: not here. Weights are read in the layout of that code.",
+)
+GPT_BERT_SMALL = replace(
+    GPT_BERT_BASE,
+    name="gpt-bert-small",
+    architecture=replace(BASE, vocab_size=8_192, d_model=384, n_heads=6, d_ff=1280),
+    tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),  # released configuration
+    rate=1.41e-2,
+    training={**GPT_BERT_BASE.training, "steps": 7_812},
+    parameters=29_892_164,
+    hub="ltg/gpt-bert-babylm-small",
+    note=GPT_BERT_BASE.note.replace("100 million", "10 million"),
+)
+_MINI = bert.BERT_MINI
+GPT_BERT_MINI = replace(
+    GPT_BERT_SMALL,
+    name="gpt-bert-mini",
+    architecture=replace(
+        GPT_BERT_SMALL.architecture, d_model=256, n_layers=4, n_heads=4, d_ff=768,
+    ),
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=bert.SMALL_SCALE,
+    parameters=5_862_956,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
+)  # fmt: skip
+
+CARDS = (GPT_BERT_MINI, GPT_BERT_SMALL, GPT_BERT_BASE)
