@@ -116,9 +116,9 @@ def test_what_is_remembered_is_what_stood_before(shards: Shards) -> None:
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
     parts = [model(run.memories.behind(0, b), scores=True).scores for b in micro]
-    whole = replace(micro[0], **{
-        name: torch.cat([getattr(b, name) for b in micro], 1) for name in ("inputs", "targets", "ahead")
-    })  # fmt: skip
+    names = ("inputs", "targets", "ahead")
+    joined = {name: torch.cat([getattr(b, name) for b in micro], 1) for name in names}
+    whole = replace(micro[0], **joined)
     ours = torch.cat([next(iter(s.values())).unflatten(0, (4, -1)) for s in parts], 1)
     theirs = next(iter(model(whole, scores=True).scores.values())).unflatten(0, (4, -1))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -419,7 +419,7 @@ class _Maker:
 
 def _turned(example: Example) -> Example:
     """Lay a text out from its end to its beginning."""
-    each = {name: getattr(example, name) for name in ("rank", "segments", "ahead")}
+    each = {name: getattr(example, name) for name in ("rank", "segments")}
     return replace(
         example,
         inputs=example.inputs[::-1],
