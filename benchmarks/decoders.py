@@ -1,0 +1,178 @@
+"""Decoders, and bidirectional models that decode, pretrained from scratch on the same text.
+
+    python benchmarks/decoders.py --out FOLDER [--models gpt2-mini,transformer-xl-mini]
+        [--tokens 8000000] [--threads 1] [--size tiny]
+    python benchmarks/decoders.py --out FOLDER --table [--minimal-pairs 67]
+    python benchmarks/decoders.py --out FOLDER --memory 0,128,512
+
+Each model is a run of `unmask pretrain` in FOLDER, as in benchmarks/encoders.py, as many tokens
+for all. Bits per byte are of held-out text that no run has seen, pieces of as many tokens as in
+training, each read on its own; Transformer-XL goes on with its memory. XLNet, UniLM and GPT-BERT
+are asked in the order of the text. What the runs are worth in fine-tuning: `python
+benchmarks/methods.py FOLDER/RUN --methods full [--random]`.
+
+With --memory, Transformer-XL is asked with memories of these lengths, and beside that by reading a
+window anew for each token, which sees as much: bits per byte, and seconds for a token.
+
+Data: ../shared/data/wikipedia-en, ../shared/data/zero_shot.
+"""
+
+import argparse
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+from encoders import DATA, TINY
+
+import unmask
+from unmask.batch import Batch, Visibility
+from unmask.evaluation.likelihood import evaluate
+from unmask.hiding.choose import Everything
+from unmask.hiding.conceal import Order
+from unmask.hiding.objectives import AnyObjective, Hide, parts_of
+from unmask.published.card import Published
+from unmask.serving.record import read_record
+from unmask.text.corpus import Document, documents
+
+MODELS = (
+    "gpt2-mini", "llama-mini", "transformer-xl-mini", "xlnet-mini", "unilm-mini", "gpt-bert-mini",
+)  # fmt: skip
+OWN = {
+    "llama-mini": {"d_ff": 344, "n_kv_heads": 1},  # gated: three matrices
+    "gpt-bert-mini": {"d_ff": 344},
+}
+
+
+def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> int:
+    """Run `unmask pretrain`, or go on with it; return its exit status."""
+    run = out / model
+    if (run / "config.json").is_file():
+        return 0
+    command = [sys.executable, "-m", "unmask.cli", "pretrain"]
+    if (run / "unmask.json").is_file():
+        command += ["--out", str(run), "--resume"]
+    else:
+        command += [
+            model, "--data", str(DATA / "train.txt.xz"), "--out", str(run),
+            "--tokens", str(tokens), "--set", "length=128", "--set", "batch_tokens=2048",
+            "--checkpoint-every", "400", "--set", "evaluate_every=1000",
+        ]  # fmt: skip
+        changes = {} if shape == "mini" else TINY | OWN.get(model, {})
+        for key, value in changes.items():
+            command += ["--set", f"architecture.{key}={value}"]
+        if shape == "tiny" and model == "unilm-mini":
+            command += ["--set", "look_beside=1"]
+    return subprocess.run([*command, "--threads", str(threads)], check=False).returncode
+
+
+def forward(card: Published) -> AnyObjective:
+    """Return what asks for each token of a text, told from those before it."""
+    objective = card.objective
+    if objective.causal:
+        return objective
+    for part in parts_of(objective).values():
+        if part.causal:
+            return part
+    return Hide(Everything(), Order(random=False))
+
+
+def held_out(n: int) -> list[Document]:
+    """Return the first documents of the text that no run has seen."""
+    return [*islice(documents([DATA / "valid.txt.xz"]), n)]
+
+
+def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
+    """Say what a run reached."""
+    opened, record = unmask.load(run), read_record(run)
+    memory = int(opened.card.training.get("memory", 0)) if opened.card.objective.causal else 0
+    length = min(opened.card.length, 128)
+    found = evaluate(
+        opened.model, opened.tokenizer, forward(opened.card), texts, length=length, memory=memory
+    )
+    blimp = subprocess.run(
+        [sys.executable, "-m", "unmask.cli", "evaluate", str(run), "--task", "blimp",
+         "--data", str(DATA.parent), "--rows", str(pairs), "--json"],
+        check=False, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    speed = record.timing.median("tokens_per_second") or 0
+    bits = "" if found.bits_per_byte is None else f"{found.bits_per_byte:.3f}"
+    return (
+        f"| {run.name} | {record.training.last('tokens') or 0:,.0f} | {bits} | "
+        f"{blimp.strip()[:60]} | {speed:,.0f} |"
+    )
+
+
+def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> None:
+    """Ask with memories of several lengths, and by reading windows anew."""
+    opened = unmask.load(run)
+    length = min(opened.card.length, 128)
+    print(
+        "| seen before a piece | bits per byte | seconds a token | window anew: seconds | times |"
+    )
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for n in lengths:
+        begin, objective = time.process_time(), opened.card.objective
+        found = evaluate(opened.model, opened.tokenizer, objective, texts, length=length, memory=n)
+        each = (time.process_time() - begin) / found.tokens
+        anew = window(opened.model, n + length)
+        print(
+            f"| {n} | {found.bits_per_byte:.3f} | {each:.2e} | {anew:.2e} | {anew / each:.0f} |",
+            flush=True,
+        )
+
+
+@torch.no_grad()
+def window(model: torch.nn.Module, length: int, times: int = 20) -> float:
+    """Measure the seconds that it takes to read a window for one token more."""
+    ids = torch.randint(5, 1000, (1, length))
+    batch = Batch(inputs=ids, visibility=Visibility(causal=True), only=torch.tensor([length - 1]))
+    best = math.inf
+    for _ in range(times):
+        begin = time.process_time()
+        model(batch)
+        best = min(best, time.process_time() - begin)
+    return best
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--tokens", type=int, default=8_000_000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--size", choices=("tiny", "mini"), default="tiny")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--minimal-pairs", type=int, default=6_700)
+    parser.add_argument("--documents", type=int, default=100, help="of held-out text")
+    parser.add_argument("--memory")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    if asked.memory:
+        lengths = [int(n) for n in asked.memory.split(",")]
+        memories(asked.out / "transformer-xl-mini", lengths, held_out(asked.documents))
+        return 0
+    if asked.table:
+        print(
+            "| model | tokens | bits per byte | BLiMP | tokens/s |\n| --- | ---: | ---: | ---: | ---: |"
+        )
+        for model in asked.models.split(","):
+            if (asked.out / model / "config.json").is_file():
+                print(row(asked.out / model, asked.minimal_pairs, held_out(asked.documents)))
+        return 0
+    asked.out.mkdir(parents=True, exist_ok=True)
+    failed = [
+        m
+        for m in asked.models.split(",")
+        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size)
+    ]
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
