@@ -113,11 +113,25 @@ def test_ids_begin_with_the_special_tokens_then_single_characters(name: str):
     special = tokenizer.special
     n = len(special.ids) - len(special.sentinels)
     assert special.ids - set(special.sentinels) == set(range(n))
-    assert special.pad == (1 if name == "roberta" else 0)  # as the published vocabularies
+    # as the published vocabularies; Llama's has no padding of its own
+    assert special.pad == {"roberta": 1, "pieces": 2}.get(name, 0)
     pieces = tokenizer.pieces(range(n, tokenizer.size - len(special.sentinels)))
     assert len(set(pieces)) == len(pieces) or name in LOSSLESS
     size = getattr(SPECS[name].vocabulary, "size", 259)
     assert tokenizer.size - len(special.sentinels) <= size
+
+
+def test_pieces_with_spaces_know_every_text_and_part_digits():
+    tokenizer = learned("pieces")
+    assert tokenizer.pieces(range(3, 259)) == [f"<0x{i:02X}>" for i in range(256)]
+    for text in ("the  old king", "a 中 b", "12 quiet houses, 2024", " x\n"):
+        ids = tokenizer.encode(text).ids
+        assert tokenizer.special.unknown not in ids
+        assert tokenizer.decode(ids) == text
+    said = tokenizer.pieces(tokenizer.encode("in 1212").ids)
+    assert said[-4:] == ["1", "2", "1", "2"]
+    rare = tokenizer.encode("中").ids.tolist()
+    assert rare[-3:] == [3 + byte for byte in "中".encode()]
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -12,6 +12,7 @@ from unmask.tokens.tokenizer import (
     BPE,
     CANINE,
     GPT2,
+    LLAMA,
     ROBERTA,
     T5,
     WORDS,
@@ -19,6 +20,7 @@ from unmask.tokens.tokenizer import (
     Bytes,
     Characters,
     CodePoints,
+    SentencePieceBPE,
     Tokenizer,
     TokenizerSpec,
     Unigram,
@@ -37,6 +39,7 @@ SPECS = {
     "roberta": TokenizerSpec(ByteBPE(500), ROBERTA),
     "bpe": TokenizerSpec(BPE(size=400), BERT),
     "apart": TokenizerSpec(BPE(size=400, end_of_word="_", apart=True), BERT),
+    "pieces": TokenizerSpec(SentencePieceBPE(500), LLAMA),
     "unigram": TokenizerSpec(Unigram(300), T5),
     "bytes": TokenizerSpec(Bytes(), T5),
     "characters": TokenizerSpec(Characters(60), T5),
@@ -44,7 +47,7 @@ SPECS = {
 }
 EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
 """With the kind of which nothing is learned, and which is no pipeline."""
-LOSSLESS = ("bytebpe", "roberta", "bytes")
+LOSSLESS = ("bytebpe", "roberta", "pieces", "bytes")
 
 
 def refusal(call: Callable[[], object]) -> str | None:

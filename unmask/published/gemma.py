@@ -17,7 +17,7 @@ from unmask.published import llama
 from unmask.published.card import Paper
 from unmask.published.modernbert import GLOBAL, LOCAL, layer_types
 from unmask.tokens.vocabulary import GEMMA as FRAME
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
 FIRST = Paper(
     title="Gemma: Open Models Based on Gemini Research and Technology",
@@ -177,7 +177,7 @@ GEMMA_2B = llama.sized(
     paper=FIRST,
     architecture=GEMMA_BASE,
     heads=llama.TIED,  # section 2
-    tokenizer=TokenizerSpec(ByteBPE(256_000), FRAME),
+    tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),
     length=8192,  # section 2
     fields=Fields(
         model_type="gemma", read=_read_1, write=_write_1, classes=llama.classes("Gemma")
@@ -229,7 +229,7 @@ GEMMA_3_4B = llama.sized(
     family="gemma3",
     paper=THIRD,
     architecture=GEMMA_3_BASE,
-    tokenizer=TokenizerSpec(ByteBPE(262_144), FRAME),  # section 2.2
+    tokenizer=TokenizerSpec(SentencePieceBPE(262_144), FRAME),  # section 2.2
     fields=Fields(
         model_type="gemma3_text", read=_read_3, write=_write_3,
         classes=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),

@@ -14,7 +14,7 @@ from unmask.published import llama
 from unmask.published.card import Paper, Published
 from unmask.published.t5 import ENCODER
 from unmask.tokens.vocabulary import LLAMA as FRAME
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
 PAPER = Paper(
     title="LaMDA: Language Models for Dialog Applications",
@@ -49,7 +49,7 @@ LAMDA_137B = Published(
     heads={"language": Language(term="next_token", scaled=True)},
     labels=llama.LABELS,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(ByteBPE(32_000), FRAME),
+    tokenizer=TokenizerSpec(SentencePieceBPE(32_000), FRAME),
     length=2048,
     batch_tokens=256 * 1024,  # section 3: 256K tokens
     rate=1e-2,

@@ -20,7 +20,7 @@ from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import LLAMA as FRAME
 from unmask.tokens.vocabulary import LLAMA_3 as FRAME_3
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+from unmask.tokens.vocabulary import ByteBPE, SentencePieceBPE, TokenizerSpec
 
 PAPER = Paper(
     title="LLaMA: Open and Efficient Foundation Language Models",
@@ -243,7 +243,7 @@ LLAMA_7B = Published(
     heads=HEADS,
     labels=LABELS,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(ByteBPE(32_000), FRAME),
+    tokenizer=TokenizerSpec(SentencePieceBPE(32_000), FRAME),
     length=2048,  # released code
     batch_tokens=4_000_000,  # table 2: 4M
     rate=3e-4,  # table 2
@@ -343,7 +343,9 @@ def mini(card: Published, name: str, parameters: int, **changes: Any) -> Publish
     small: dict[str, Any] = {
         "vocab_size": 8_192, "d_model": 256, "n_layers": 4, "n_heads": 4, "d_ff": 683,
         "position": Rotary(10_000.0, 512),
-        "tokenizer": TokenizerSpec(ByteBPE(8_192), card.tokenizer.frame),
+        "tokenizer": replace(
+            card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=8_192)  # type: ignore[call-arg]
+        ),
         "length": 256, "batch_tokens": 4_096, "rate": 3e-3, "training": SMALL_SCALE,
         "note": "Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
     }  # fmt: skip

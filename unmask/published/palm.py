@@ -13,7 +13,7 @@ from unmask.model.positions import Rotary
 from unmask.published import llama
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import LLAMA as FRAME
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
 PAPER = Paper(
     title="PaLM: Scaling Language Modeling with Pathways",
@@ -52,7 +52,7 @@ PALM_8B = Published(
     heads={"language": Language(term="next_token", scaled=True)},  # section 2; section 5
     labels=llama.LABELS,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(ByteBPE(256_000), FRAME),
+    tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),
     length=2048,  # section 5
     batch_tokens=512 * 2048,  # section 5: where the largest model begins
     rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor

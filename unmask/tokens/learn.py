@@ -18,6 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from unmask.tokens import pipeline, unigram
+from unmask.tokens.sentencepiece import BYTE, CONTROL, NORMAL, UNKNOWN, Model, Piece
 from unmask.tokens.vocabulary import (
     BPE,
     ByteBPE,
@@ -25,6 +26,7 @@ from unmask.tokens.vocabulary import (
     Characters,
     CodePoints,
     CodePointsWithSubwords,
+    SentencePieceBPE,
     TokenizerSpec,
     Unigram,
     WordPiece,
@@ -42,6 +44,7 @@ COVERAGE = 0.9999
 """The most frequent characters, up to this share of the text, are pieces; others are unknown."""
 
 _log = logging.getLogger(__name__)
+_DIGIT_OR_REST = re.compile(r"\d|\D+")
 _N_CHUNKS = 2**20
 _CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
 
@@ -75,7 +78,7 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def _learned(
-    kind: WordPiece | BPE | Unigram | Characters | Words,
+    kind: WordPiece | BPE | SentencePieceBPE | Unigram | Characters | Words,
     special: tuple[str, ...],
     unknown: str,
     texts: Iterable[str],
@@ -84,6 +87,8 @@ def _learned(
         return _word_piece(kind, special, unknown, texts)
     if isinstance(kind, BPE):
         return _bpe(kind, special, unknown, texts)
+    if isinstance(kind, SentencePieceBPE):
+        return _sentence_piece_bpe(kind, special, unknown, texts)
     if isinstance(kind, Unigram):
         return _unigram(kind, special, unknown, texts)
     if isinstance(kind, Characters):
@@ -171,6 +176,41 @@ def _byte_bpe(kind: ByteBPE, special: tuple[str, ...], texts: Iterable[str]) -> 
     words = _count(texts, shell, special, chunks=_CHUNK_WITH_SPACE.findall)
     pieces, made = merges(words, _symbols(words, alphabet), n_merges)
     return pipeline.byte_bpe(_numbered(special, [*alphabet, *pieces]), made)
+
+
+def _sentence_piece_bpe(
+    kind: SentencePieceBPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]
+) -> Tokenizer:
+    def build(made: list[str], letters: list[str]) -> Tokenizer:
+        named = [Piece(n, 0.0, UNKNOWN if n == unknown else CONTROL) for n in special]
+        coded = [Piece(f"<0x{i:02X}>", 0.0, BYTE) for i in range(256)]
+        merged = [Piece(p, -float(i), NORMAL) for i, p in enumerate([*made, *letters])]
+        return pipeline.sentence_piece(
+            Model(
+                pieces=(*named, *coded, *merged),
+                algorithm="bpe",
+                charsmap=b"",
+                add_dummy_prefix=True,
+                remove_extra_whitespaces=False,
+                escape_whitespaces=True,
+                whitespace_as_suffix=False,
+                byte_fallback=True,
+                unknown=special.index(unknown),
+                begin=None,
+                end=None,
+                pad=None,
+            )
+        )
+
+    counted, words = _count(texts, build([], []), special), Counter[str]()
+    for word, n in counted.items():
+        for part in _DIGIT_OR_REST.findall(word):
+            words[part] += n
+    kept, letters = _covered(words)
+    symbols = _symbols(kept, letters)
+    room = _room(kind.size - 256, special, symbols)
+    made, _ = merges(kept, symbols, room)
+    return build([p for p in made if p not in symbols], sorted(symbols))
 
 
 def _unigram(

@@ -31,6 +31,7 @@ from unmask.tokens.vocabulary import (
     BPE,
     CANINE,
     GPT2,
+    LLAMA,
     ROBERTA,
     T5,
     WORDS,
@@ -40,6 +41,7 @@ from unmask.tokens.vocabulary import (
     CodePoints,
     CodePointsWithSubwords,
     Frame,
+    SentencePieceBPE,
     Special,
     TokenizerSpec,
     Unigram,
@@ -51,9 +53,10 @@ from unmask.tokens.vocabulary import (
 )
 
 __all__ = [
-    "BERT", "BPE", "CANINE", "GPT2", "ROBERTA", "T5", "WORDS", "ByteBPE", "Bytes", "Characters",
-    "CodePointTokenizer", "CodePoints", "CodePointsWithSubwords", "Frame", "Special", "Tokenizer",
-    "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "Words", "learn",
+    "BERT", "BPE", "CANINE", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS", "ByteBPE", "Bytes",
+    "Characters", "CodePointTokenizer", "CodePoints", "CodePointsWithSubwords", "Frame",
+    "SentencePieceBPE", "Special", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary",
+    "WordPiece", "Words", "learn",
 ]  # fmt: skip
 
 

@@ -197,6 +197,17 @@ class BPE:
 
 
 @dataclass(frozen=True)
+class SentencePieceBPE:
+    """Pieces merged as by BPE, which hold the spaces too; rare characters are bytes (Llama).
+
+    Touvron et al. 2023, arXiv:2302.13971, section 2.1: digits stand alone, unknown characters of
+    UTF-8 are written byte by byte. So any text comes back as it was.
+    """
+
+    size: int = 32_000
+
+
+@dataclass(frozen=True)
 class Unigram:
     """The most probable cut into pieces, which hold the spaces too (SentencePiece, T5)."""
 
@@ -238,6 +249,7 @@ Vocabulary = (
     WordPiece
     | ByteBPE
     | BPE
+    | SentencePieceBPE
     | Unigram
     | Bytes
     | Characters
