@@ -9,7 +9,12 @@ from reference import V, saved, xlnet
 
 from unmask.batch import Batch, Memory, Visibility
 from unmask.checkpoints.huggingface import open_folder
+from unmask.generation.fill import fill
 from unmask.heads.model import Model
+from unmask.model.architecture import Architecture
+from unmask.published.catalogue import MODELS
+from unmask.tokens.tokenizer import TokenizerSpec, Unigram, learn
+from unmask.tokens.vocabulary import XLNET
 
 B, T, ASKED = 2, 12, [2, 5, 7, 8]
 RANK = torch.zeros(B, T, dtype=torch.long)
@@ -101,3 +106,25 @@ def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
         (slope,) = torch.autograd.grad(hidden[0, place].sum(), seen[0], retain_graph=True)
         moved = slope[0].abs().sum(-1) > 1e-12
         assert torch.equal(moved, RANK[0] < RANK[0, place])
+
+
+@torch.no_grad()
+def test_a_blank_is_asked_as_in_pretraining() -> None:
+    """What may stand at one of two blanks: all else is seen, neither of the two is."""
+    words = [f"{a}{b}" for a in "abcde" for b in "xyz"]
+    known = learn(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
+    card = MODELS["xlnet-mini"].with_vocabulary(known.special)
+    assert isinstance(card.architecture, Architecture)
+    a = replace(card.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=32)
+    model = replace(card, architecture=a).build().initialize(0).eval()
+    (filled,) = fill(model, known, ["ax [MASK] by [MASK] cz"], top_k=3)
+    special = known.special
+    ids = known.ids_batch(["ax <mask> by <mask> cz"], special=True)[0]
+    read = torch.tensor([[*ids.tolist(), *special.after]])
+    blank = read == special.mask
+    for stands in (special.mask, 7):
+        inputs = torch.where(blank, stands, read)
+        asked = Batch(inputs=inputs, visibility=Visibility(rank=blank.long()), blind=True)
+        shares = model.language.scores(model.hidden(asked)[blank]).softmax(-1).topk(3)
+        for said, some in zip(filled.blanks, shares.values, strict=True):
+            assert [c.probability for c in said] == pytest.approx(some.tolist(), rel=1e-4)
