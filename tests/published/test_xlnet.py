@@ -9,6 +9,7 @@ from reference import V, saved, xlnet
 
 from unmask.batch import Batch, Memory, Visibility
 from unmask.checkpoints.huggingface import open_folder
+from unmask.evaluation.continuations import Pair, token_likelihoods
 from unmask.generation.fill import fill
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
@@ -128,3 +129,13 @@ def test_a_blank_is_asked_as_in_pretraining() -> None:
         shares = model.language.scores(model.hidden(asked)[blank]).softmax(-1).topk(3)
         for said, some in zip(filled.blanks, shares.values, strict=True):
             assert [c.probability for c in said] == pytest.approx(some.tolist(), rel=1e-4)
+    # and how likely a text is: each token by the others, whatever stands in its place
+    before, token = (known.encode(text).ids.tolist() for text in ("ax", "by"))
+    pair = Pair(context=tuple(before), continuation=tuple(token[:1]), begins=(True,))
+    (likely,) = token_likelihoods(model, special, [pair])
+    ids = torch.tensor([[*before, 9, *special.after]])
+    rank = torch.zeros_like(ids)
+    rank[0, len(before)] = 1
+    asked = Batch(inputs=ids, visibility=Visibility(rank=rank), blind=True)
+    logs = model.language.scores(model.hidden(asked)[0, len(before)]).log_softmax(-1)
+    assert likely.total == pytest.approx(float(logs[token[0]]), rel=1e-4)

@@ -349,6 +349,8 @@ def _read(model: Model, special: Special, readings: _Readings, batch_tokens: int
     for rows in by_size(sizes, batch_tokens):
         some = [read[i] for i in rows]
         batch = model.roomy(pad([_example(r, model) for r in some], special)).to(model.device)
+        if special.mask is not None:
+            batch = model.unseen(batch, special.mask)
         asked = [(row, *one) for row, r in enumerate(some) for one in r.asked]
         row, at, token, pair = torch.tensor(asked).T
         hidden = _at(model, batch, row.to(model.device), at.to(model.device))

@@ -89,6 +89,8 @@ class ByCloze:
     """The tokens of each label's word."""
     ahead: bool = False
     """An encoder names what is hidden one place before it."""
+    blind: bool = False
+    """A second stream names what is hidden, whose place nobody sees (XLNet)."""
 
     @staticmethod
     def of(
@@ -99,6 +101,7 @@ class ByCloze:
         words: Mapping[str, str],
         *,
         ahead: bool = False,
+        blind: bool = False,
     ) -> "ByCloze":
         """Write a pattern and the words of the labels in tokens.
 
@@ -121,6 +124,7 @@ class ByCloze:
                 tokenizer, words, spaced=pattern.spaced(pattern.blank), causal=around.causal
             ),
             ahead=ahead,
+            blind=blind,
         )
         if asked.room < 2:
             raise ValueError(
@@ -198,11 +202,15 @@ class ByCloze:
             at = len(before) - self.ahead
         targets = np.full(len(ids), IGNORE, np.int64)
         targets[at : at + len(word)] = word
+        rank = np.arange(len(ids)) if self.around.causal else None
+        if self.blind:
+            rank = (np.array(ids) == self.special.mask).astype(np.int64)
         return Example(
             inputs=np.array(ids, np.int64),
             targets=targets,
-            rank=np.arange(len(ids)) if self.around.causal else None,
+            rank=rank,
             among=self.among,
+            blind=self.blind,
         )
 
     def scores(

@@ -123,9 +123,7 @@ def _masks(
         for rows in by_size([len(ids) for ids in framed], batch_tokens):
             batch = padded([framed[i] for i in rows], special).to(model.device)
             blank = (batch.inputs == special.mask).roll(-late, 1)
-            if model.language.blind:
-                visibility = replace(batch.visibility, rank=blank.long())
-                batch = replace(batch, visibility=visibility, blind=True)
+            batch = model.unseen(batch, special.mask)
             scores = model.language.scores(_at(model, batch, blank)).float()[:, : tokenizer.size]
             highest, best = scores.topk(top_k)
             shares = (highest - scores.logsumexp(-1, keepdim=True)).exp()

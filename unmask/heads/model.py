@@ -206,6 +206,16 @@ class Model(nn.Module):
         """How it says text by masks, if it does."""
         return self._forward if isinstance(self._forward, ByMask) else None
 
+    def unseen(self, batch: Batch, mask: int) -> Batch:
+        """Return the batch whose masked places are asked, as this model asks for what is hidden.
+
+        One whose second stream asks (XLNet) reads no masks: their places are seen by nobody.
+        """
+        if not self.names_tokens or not self.language.blind:
+            return batch
+        rank = (batch.inputs == mask).long()
+        return replace(batch, visibility=replace(batch.visibility, rank=rank), blind=True)
+
     @property
     def ahead(self) -> bool:
         """Whether it sees in both directions and names what is hidden one place before it."""

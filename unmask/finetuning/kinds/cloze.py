@@ -13,6 +13,7 @@ from unmask.finetuning.patterns import BLANK, Pattern
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.language import ByNext
 from unmask.heads.model import HeadSpec
+from unmask.model.decoder import TwoStreams
 from unmask.published.card import Published
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
@@ -110,8 +111,9 @@ class Cloze:
                 f"got {options.pattern!r}"
             )
         words = {label: options.words.get(label, label) for label in task.labels}
-        ahead = isinstance(language_spec(card).forward, ByNext)
-        return ByCloze.of(task, tokenizer, around, pattern, words, ahead=ahead)
+        head = language_spec(card)
+        ahead, blind = isinstance(head.forward, ByNext), isinstance(head.decoder, TwoStreams)
+        return ByCloze.of(task, tokenizer, around, pattern, words, ahead=ahead, blind=blind)
 
 
 def _customary(task: Task, around: Around) -> str:
