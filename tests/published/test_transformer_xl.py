@@ -1,15 +1,18 @@
 """Transformer-XL against numbers of the last transformers that had it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from unmask.batch import Batch, Memory, Visibility
-from unmask.heads.adaptive import AdaptiveLanguage
+from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.heads.language import Language
 from unmask.heads.model import Model
+from unmask.model.architecture import Architecture
+from unmask.published.catalogue import MODELS
 from unmask.published.transformer_xl import TRANSFORMER_XL
 
 REFERENCE = json.loads((Path(__file__).parent / "transformer_xl.json").read_text())
@@ -20,8 +23,7 @@ IDS = torch.tensor(REFERENCE["ids"])
 def opened(case: str) -> Model:
     """The network of a case, in float64, with the numbers that the script gives it."""
     a = TRANSFORMER_XL.fields.read(REFERENCE["cases"][case]["config"])
-    kind = AdaptiveLanguage if a.adaptive else Language
-    model = Model(a, {"language": kind(term="next_token", bias=not a.adaptive)}).double().eval()
+    model = Model(a, {"language": Language(term="next_token", bias=True)}).double().eval()
     theirs = TRANSFORMER_XL.names.to_theirs(model.weights())
     names = REFERENCE["cases"][case]["names"]
     assert set(theirs) == set(names)
@@ -65,3 +67,35 @@ def test_the_published_configuration_has_its_window() -> None:
     a = TRANSFORMER_XL.fields.read(TRANSFORMER_XL.fields.write(TRANSFORMER_XL.architecture))
     assert a == TRANSFORMER_XL.architecture
     assert TRANSFORMER_XL.fields.write(a)["mem_len"] == 1600
+
+
+@pytest.mark.parametrize("name", ["transformer-xl-mini", "transformer-xl-words-mini"])
+def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
+    """In the reference's format, whichever of the family's cards it is."""
+    card = MODELS[name]
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    if a.adaptive:
+        a = replace(a, vocab_size=60, adaptive=replace(a.adaptive, cutoffs=(20, 40)))
+    small = replace(card, architecture=replace(a, vocab_size=60, d_model=32, n_layers=1, d_ff=32))
+    model = small.build().initialize(0).eval()
+    write_folder(tmp_path, model, small, None)
+    again = open_folder(tmp_path)
+    assert (again.missing, again.extra) == ((), ())
+    assert again.card.architecture == small.architecture
+    batch = Batch(inputs=IDS, visibility=Visibility(causal=True), targets=IDS)
+    assert torch.equal(again.model(batch).loss, model(batch).loss)
+
+
+@torch.no_grad()
+def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it() -> None:
+    model = opened("adaptive")
+    head = model.language
+    hidden = torch.randn(40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    logs = head.scores(hidden)
+    assert torch.allclose(logs.exp().sum(-1), torch.ones(40), atol=1e-5)
+    total, right = head.loss(hidden, torch.arange(40))
+    assert float(total) == pytest.approx(-float(logs.diagonal().sum()), rel=1e-5)
+    assert 0 <= int(right) <= 40
+    some = torch.tensor([3, 14, 39])
+    assert torch.equal(head.scores_among(hidden, some), logs[:, some])

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.adaptive import AdaptiveLanguage
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected, CorrectedHead
@@ -36,7 +35,6 @@ from unmask.tokens.vocabulary import Special
 Backbone = Transformer | EncoderDecoder | Canine
 HeadSpec = (
     Language
-    | AdaptiveLanguage
     | Labels
     | TokenLabels
     | RecurrentTags

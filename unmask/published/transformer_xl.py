@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.adaptive import AdaptiveLanguage
 from unmask.heads.labels import Labels
 from unmask.heads.language import Language
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
@@ -48,6 +47,7 @@ LARGE = Architecture(  # released code, `run_wt103_large.sh` and the configurati
     final_dropout=0.2,
     initialize=Normal(0.02),
 )
+HEADS = {"language": Language(term="next_token", bias=True)}
 STREAM = {"unit": "stream", "memory": 384}
 LABELS = Labels(pool="last", dense=False, bias=False, dropout=0.0)
 
@@ -149,7 +149,7 @@ TRANSFORMER_XL = Published(
     family="transformer-xl",
     paper=PAPER,
     architecture=LARGE,
-    heads={"language": AdaptiveLanguage(term="next_token")},
+    heads=HEADS,
     labels=LABELS,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(Words(267_735), WORD_FRAME),
@@ -195,7 +195,6 @@ TRANSFORMER_XL_MINI = replace(
     TRANSFORMER_XL,
     name="transformer-xl-mini",
     architecture=_SMALL,
-    heads={"language": Language(term="next_token", bias=True)},
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
     length=128,
     batch_tokens=4_096,
@@ -209,7 +208,6 @@ WORDS_MINI = replace(
     TRANSFORMER_XL_MINI,
     name="transformer-xl-words-mini",
     architecture=replace(_SMALL, vocab_size=32_000, adaptive=Adaptive((4_000, 16_000))),
-    heads=TRANSFORMER_XL.heads,
     tokenizer=TokenizerSpec(Words(32_000), WORD_FRAME),
     parameters=5_651_202,
     note="Not in the paper: for two CPU cores and text in words, as WikiText and PTB are.",

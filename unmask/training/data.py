@@ -287,6 +287,12 @@ def lay_out(
     spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
     budget = objective.budget(length, shards.tokenizer.special)
     train = _part(shards, spans, recipe, budget)
+    if recipe.unit == "stream" and not len(train.rows):
+        n = int((spans[:, 1] - spans[:, 0]).sum())
+        raise ValueError(
+            f"unit = stream: the text has {n:,} tokens to train on, and a row {budget:,}; give "
+            "more text, or a smaller length"
+        )
     return Data(
         shards=shards,
         objective=objective,
