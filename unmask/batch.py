@@ -111,7 +111,7 @@ class Visibility:
             return self
         pad, rank, document = torch.nn.functional.pad, self.rank, self.document
         return Visibility(
-            rank=None if rank is None else pad(rank, (n, 0), value=int(rank.min())),
+            rank=None if rank is None else pad(rank, (n, 0), value=-1),
             document=None if document is None else pad(document, (n, 0), value=0),
             causal=self.causal,
         )

@@ -630,8 +630,7 @@ class Relative:
     """
 
     furthest: int | None = None
-    """From this distance on all are the same (section 4.1 of the released code's evaluation,
-    `clamp_len`). None: each its own."""
+    """From this distance on all are the same (released code, `clamp_len`). None: each its own."""
     segments: bool = False
     """To each score is added that of the query with one of two vectors: whether the key is of the
     same segment (Yang et al. 2019, arXiv:1906.08237, section 2.5)."""
