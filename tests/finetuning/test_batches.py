@@ -1,7 +1,10 @@
 """Batches: each item once an epoch, in an order that seed and epoch determine, lengths together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +67,27 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(step: int) -> None
         assert a.labels is not None
         assert b.labels is not None
         assert a.labels.equal(b.labels)
+
+
+def drawn(example: Example, rng: np.random.Generator) -> Example:
+    return replace(example, inputs=rng.integers(5, 99, len(example.inputs)))
+
+
+@pytest.mark.parametrize("step", [1, 7, 9, 20])
+def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(step: int) -> None:
+    some = examples([9] * 50)  # 7 steps an epoch
+    begin = batches(some, SPECIAL, 8, 30, 3, drawn)
+    whole = begin(None)
+    steps = [torch.cat([b.inputs for b in next(whole)[0]]) for _ in range(24)]
+    again = torch.cat([b.inputs for b in next(begin(step))[0]])
+    assert again.equal(steps[step])
+    rows = [tuple(row) for step in steps for row in step.tolist()]
+    assert len(set(rows)) == len(rows)  # each epoch anew, and no example as another
+    one = np.random.default_rng((3, 0, 1)).integers(5, 99, 9)
+    assert tuple(one.tolist()) in rows[:50]
+    assert tuple(one.tolist()) not in rows[50:]
+    other = next(batches(some, SPECIAL, 8, 30, 4, drawn)(None))[0]
+    assert tuple(other[0].inputs[0].tolist()) not in rows
 
 
 def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:

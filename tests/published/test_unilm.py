@@ -12,6 +12,7 @@ from test_leak import build, depends
 
 from unmask.batch import IGNORE, Batch, Tokens, Visibility
 from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate
 from unmask.generation.settings import decoding
 from unmask.generation.speculate import Draft
@@ -94,6 +95,22 @@ def test_a_prompt_alone_equals_the_same_one_among_others(model: Model) -> None:
     alone = [candidates(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
     together = candidates(model, prompts, SPECIAL, asked)
     assert [[b.ids for b in x] for x in alone] == [[b.ids for b in x] for x in together]
+
+
+@torch.no_grad()
+def test_choices_are_said_by_masks_too(model: Model) -> None:
+    prompt, choices = [2, 9, 7], [[8, 9, 10], [22]]
+    (found,) = choose(model, [prompt], [choices], SPECIAL)
+    for one in found:
+        total, known = 0.0, list(prompt)
+        for token in choices[one.choice]:
+            read = torch.tensor([[*known, SPECIAL.mask]])
+            segments = torch.full_like(read, card.FORWARD)
+            batch = Batch(inputs=read, visibility=Visibility(causal=True), segments=segments)
+            scores = model.language.scores(model.hidden(batch))[0, -1, : SPECIAL.size]
+            total += scores.log_softmax(-1)[token].item()
+            known.append(token)
+        assert one.score == pytest.approx(total, rel=1e-4)
 
 
 def test_the_mask_stands_in_a_position_of_its_own() -> None:

@@ -25,7 +25,7 @@ from unmask.checkpoints.tensors import (
 from unmask.config import from_dict, to_dict
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
-from unmask.heads.language import Language
+from unmask.heads.language import ByMask, Language
 from unmask.heads.model import HeadSpec, Model, kept_with
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
@@ -213,12 +213,20 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
         return "transformers has no class of this network: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
+        if any(map(_answers, specs.values())):
+            return "transformers fills masks with it and does not write; `unmask.load` does both"
         return None
     which, rest = ("its", "model below the head") if len(own) == len(specs) else ("a", "rest")
     return (
         f"{which} head is {next(iter(own.values()))}, which transformers does not have: that opens "
         f"the {rest}, `unmask.load` opens both"
     )
+
+
+def _answers(spec: HeadSpec) -> bool:
+    """Say whether a head says targets for sources by masks."""
+    by_mask = spec.forward if isinstance(spec, Language) else None
+    return isinstance(by_mask, ByMask) and by_mask.source is not None
 
 
 def _without_class(card: Published, spec: HeadSpec) -> str | None:

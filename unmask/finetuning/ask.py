@@ -117,6 +117,15 @@ class Costly(Protocol):
         ...
 
 
+@runtime_checkable
+class Drawing(Protocol):
+    """An `Ask` whose examples are drawn anew in every epoch."""
+
+    def drawn(self, example: Example, rng: np.random.Generator) -> Example:
+        """Return what is learned of an example this time; it has as many tokens."""
+        ...
+
+
 def in_words(card: Published) -> bool:
     """Say whether this model says its answers in words."""
     return isinstance(card.architecture, EncoderDecoderArchitecture)

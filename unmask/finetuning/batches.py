@@ -1,6 +1,6 @@
 """In which order examples are learned: a function of seed and epoch, similar lengths together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,20 @@ def together(examples: Sequence[Example]) -> list[list[int]]:
 
 
 def batches(
-    examples: Sequence[Example], special: Special, batch: int, micro_tokens: int, seed: int
+    examples: Sequence[Example],
+    special: Special,
+    batch: int,
+    micro_tokens: int,
+    seed: int,
+    draw: Callable[[Example, np.random.Generator], Example] | None = None,
 ) -> Batches:
     """Say which micro-batches make each step; a place in the data is the number of steps before.
 
     A batch is so many units: examples, or groups of examples that are asked together, which no
     micro-batch parts.
+
+    With `draw`, an example is what that makes of it in each epoch; what is drawn depends on the
+    seed, the epoch and which example it is, and so not on where a run began.
     """
     units = together(examples)
     sizes = np.array([max(size(examples[i]) for i in unit) for unit in units], np.int64)
@@ -63,7 +71,11 @@ def batches(
             if step // an_epoch != epoch:
                 epoch = step // an_epoch
                 plan = order(sizes, batch, seed, epoch)
-            drawn = [examples[i] for unit in plan[step % an_epoch] for i in units[unit]]
+            which = [i for unit in plan[step % an_epoch] for i in units[unit]]
+            drawn = [examples[i] for i in which]
+            if draw is not None:  # + 1: (seed, epoch, 0) would be the generator of the order
+                dice = [np.random.default_rng((seed, epoch, i + 1)) for i in which]
+                drawn = [draw(e, rng) for e, rng in zip(drawn, dice, strict=True)]
             yield micro(drawn, special, micro_tokens), step + 1
             step += 1
 

@@ -99,13 +99,38 @@ class ByText:
 
     def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> list[Written]:
         """Write an answer to each source, and score its target where it is known."""
-        losses = _losses(model, batch, questions)
-        prompts = [_read(question.example).tolist() for question in questions]
+        losses = self._losses(model, batch, questions)
+        prompts = [self._read(question.example).tolist() for question in questions]
         said = generate(model, prompts, self.special, Decoding(new_tokens=self.longest))
         return [
             Written(ids=np.array(ids, np.int64), loss=loss, places=places)
             for ids, (loss, places) in zip(said, losses, strict=True)
         ]
+
+    def _read(self, example: Example) -> Int[np.ndarray, "_"]:
+        """Return what is read before the target."""
+        if example.source is not None:
+            return example.source
+        said = np.flatnonzero(example.targets != IGNORE)
+        return example.inputs[: said[0] + 1] if len(said) else example.inputs
+
+    def _losses(
+        self, model: Model, batch: Batch, questions: Sequence[Question]
+    ) -> list[tuple[float, int]]:
+        """Compute the cross-entropy of each row's targets, and count them."""
+        masks = [question.example.targets != IGNORE for question in questions]
+        if not any(mask.any() for mask in masks):
+            return [(0.0, 0)] * len(masks)
+        hidden, head = model.hidden(batch), model.language
+        found: list[tuple[float, int]] = []
+        for row, question, mask in zip(hidden, questions, masks, strict=True):
+            at, said = (
+                torch.from_numpy(x).to(hidden.device)
+                for x in (np.flatnonzero(mask), question.example.targets[mask])
+            )
+            total, _ = head.loss(row[at], said)
+            found.append((float(total), len(said)))
+        return found
 
     def joined(self, questions: Sequence[Question], parts: Sequence[Written]) -> Written:
         """Each item is one question."""
@@ -123,28 +148,3 @@ class ByText:
     def loss(self, item: Item, scores: Written) -> tuple[float, int]:
         """Return the cross-entropy of the target in nats, and its number of tokens."""
         return scores.loss, scores.places
-
-
-def _read(example: Example) -> Int[np.ndarray, "_"]:
-    """Return what is read before the target."""
-    if example.source is not None:
-        return example.source
-    said = np.flatnonzero(example.targets != IGNORE)
-    return example.inputs[: said[0] + 1] if len(said) else example.inputs
-
-
-def _losses(model: Model, batch: Batch, questions: Sequence[Question]) -> list[tuple[float, int]]:
-    """Compute the cross-entropy of each row's targets, and count them."""
-    masks = [question.example.targets != IGNORE for question in questions]
-    if not any(mask.any() for mask in masks):
-        return [(0.0, 0)] * len(masks)
-    hidden, head = model.hidden(batch), model.language
-    found: list[tuple[float, int]] = []
-    for row, question, mask in zip(hidden, questions, masks, strict=True):
-        at, said = (
-            torch.from_numpy(x).to(hidden.device)
-            for x in (np.flatnonzero(mask), question.example.targets[mask])
-        )
-        total, _ = head.loss(row[at], said)
-        found.append((float(total), len(said)))
-    return found

@@ -94,7 +94,7 @@ def write_record(folder: Path, opened: Opened, more: Mapping[str, Any]) -> None:
 
 def _of_words(opened: Opened) -> str:
     """Name what a model does that says words."""
-    if in_words(opened.card):
+    if opened.model.answers:
         return "text2text-generation"
     return "text-generation" if opened.model.stack.causal else "fill-mask"
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.finetuning import plan
+from unmask.finetuning.ask import Drawing
 from unmask.finetuning.auxiliary import without_language
 from unmask.finetuning.batches import batches
 from unmask.finetuning.job import Job
@@ -106,7 +107,8 @@ def start(job: Job, model: Model, seed: int) -> Run:
         evaluate_every=t.evaluate_every,
         checkpoint_every=every,
     )
-    data = batches(job.examples, job.asked.special, t.batch, t.micro_tokens, seed)
+    draw = job.asked.drawn if isinstance(job.asked, Drawing) else None
+    data = batches(job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw)
     return loop.start(
         recipe, model, data, world=job.world, rates=rates(t.tune, model),
         forward=reading(t.tune, model),

@@ -12,7 +12,6 @@ from unmask.generation.rows import Rows
 from unmask.generation.settings import decoding
 from unmask.generation.texts import Text
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.vocabulary import Special
 
 AT_ONCE = 64
@@ -39,8 +38,8 @@ def choose(
 ) -> list[list[Chosen]]:
     """Say which of its choices is the likeliest after each prompt, the likeliest first.
 
-    The end token counts as the last token of each choice in an encoder-decoder, and wherever a
-    choice begins with another one.
+    The end token counts as the last token of each choice where prompts are answered
+    (`Model.answers`), and wherever a choice begins with another one.
 
     Args:
         model: a decoder or an encoder-decoder.
@@ -57,7 +56,7 @@ def choose(
             an end token.
     """
     how = decoding(new_tokens=max((len(c) for some in choices for c in some), default=0) + 1)
-    whole = [_ended(some, special, isinstance(model.backbone, EncoderDecoder)) for some in choices]
+    whole = [_ended(some, special, model.answers) for some in choices]
     asked = texts(model, prompts, special, how)
     length = room(model, decoder(model))
     for i, (text, some) in enumerate(zip(asked, whole, strict=True), 1):

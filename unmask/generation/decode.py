@@ -32,7 +32,7 @@ def generate(
     guides: Sequence[Guide] | None = None,
     draft: Draft | None = None,
 ) -> list[list[int]]:
-    """Continue each prompt (a decoder) or answer it (an encoder-decoder); return the new tokens.
+    """Continue each prompt (a decoder) or answer it (`Model.answers`); return the new tokens.
 
     A text ends before the model's end token, which is left out, with the last of `how.new_tokens`,
     where its guide says so, where nothing may follow, or where the positions end: n positions are
@@ -177,24 +177,29 @@ def texts(
     length = room(model, decoder(model))
     if length is not None and model.by_mask is not None:
         length -= 1  # where the mask stands
+    sources = model.answers and not encoder
     if not how.window:
-        _check_lengths(read, length, ": `window` reads the last of it")
+        _check_lengths(read, length, ": `window` reads the last of it" if not sources else "")
+    elif sources and length is not None:
+        _check_lengths(given, length - 1, "")  # what is said has to be read beside it
     dice = _dice([[*ids, *more] for ids, more in zip(given, said, strict=True)], how.seed)
     head = (special.start,) if encoder else special.before
+    wholes = [len(ids) * sources for ids in given]
     return [
         Text(
             read=ids,
             source=source if encoder else None,
+            whole=whole,
             most=how.new_tokens
             if length is None or how.window
             else min(how.new_tokens, length + 1 - len(ids)),
             room=length,
-            head=len(head) if tuple(ids[: len(head)]) == head else 0,
+            head=whole or (len(head) if tuple(ids[: len(head)]) == head else 0),
             dice=one,
             guide=guide,
         )
-        for source, ids, one, guide in zip(
-            given, read, dice, guides or [None] * len(given), strict=True
+        for source, ids, whole, one, guide in zip(
+            given, read, wholes, dice, guides or [None] * len(given), strict=True
         )
     ]
 

@@ -46,7 +46,7 @@ def ask(
     stop: tuple[str, ...] = (),
     most: int | None = None,
 ) -> Asked:
-    """Turn prompts into what is read: a decoder goes on from it, an encoder-decoder answers it.
+    """Turn prompts into what is read: a decoder goes on from it, others answer (`Model.answers`).
 
     Special tokens typed in a prompt (<extra_id_0>) are what they name.
 
@@ -62,8 +62,7 @@ def ask(
     Raises:
         ValueError: `begin` has characters that the tokenizer does not know.
     """
-    special, begun = tokenizer.special, known(tokenizer, begin)
-    answers = isinstance(model.backbone, EncoderDecoder)
+    special, begun, answers = tokenizer.special, known(tokenizer, begin), model.answers
     after = special.after if answers else ()
     texts = prompts if answers else [prompt + begin for prompt in prompts]
     full = [ids.tolist() for ids in tokenizer.ids_batch(texts, special=True)]
@@ -107,11 +106,11 @@ def write(
     Raises:
         ValueError: the model does not generate, or there is no room for a prompt.
     """
-    special, answers = tokenizer.special, isinstance(model.backbone, EncoderDecoder)
-    positions = room(model, reader(model) if answers else decoder(model))
+    special, apart = tokenizer.special, isinstance(model.backbone, EncoderDecoder)
+    positions = room(model, reader(model) if apart else decoder(model))
     most = min((n for n in (positions, length) if n is not None), default=None)
-    new_tokens = 0 if answers else how.new_tokens
-    fixed = len(special.before) + len(special.after) * answers + new_tokens
+    new_tokens = 0 if apart else how.new_tokens
+    fixed = len(special.before) + len(special.after) * model.answers + new_tokens
     if most is not None and most <= fixed:
         raise ValueError(f"{how.new_tokens} new tokens leave no room for prompts in {most}")
     most = None if most is None else most - new_tokens

@@ -22,6 +22,8 @@ class Prompt:
     """By the decoder, or by the only stack there is: at least one token."""
     source: Sequence[int] | None = None
     """By the encoder, where there is one."""
+    whole: int = 0
+    """So many of `read`, the first, are a source that is seen as a whole (`ByMask`)."""
 
 
 class Rows:
@@ -34,16 +36,22 @@ class Rows:
         width = max(len(prompt.read) for prompt in prompts)
         ids = np.full((len(prompts), width), special.pad, np.int64)
         document = np.full((len(prompts), width), -1, np.int64)
+        rank = np.zeros((len(prompts), width), np.int64)
         for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt.read) :] = prompt.read
-            document[row, width - len(prompt.read) :] = 0
+            first = width - len(prompt.read)
+            ids[row, first:] = prompt.read
+            document[row, first:] = 0
+            rank[row] = (np.arange(width) - first - prompt.whole + 1).clip(min=0)
         equal = bool((document == 0).all())
+        causal = self._by_mask is None or self._by_mask.source is None
         sources = [np.array(p.source, np.int64) for p in prompts if p.source is not None]
         source = padded(sources, special) if sources else None
         self._batch = Batch(
             inputs=torch.from_numpy(ids),
             visibility=Visibility(
-                causal=True, document=None if equal else torch.from_numpy(document)
+                rank=None if causal else torch.from_numpy(rank),
+                document=None if equal else torch.from_numpy(document),
+                causal=causal,
             ),
             source=None if source is None else source.inputs,
             source_visibility=Visibility() if source is None else source.visibility,
@@ -57,17 +65,22 @@ class Rows:
 
         Raises:
             FloatingPointError: a score is not finite.
-            ValueError: the model says text by masks, and there is none, or it is asked for more
-                than what follows the last token.
+            ValueError: the model says text by masks, and there is none.
         """
         if self._by_mask is None:
             return self._read(last)
-        if self._mask is None or last != 1:
-            raise ValueError("a model that says text by masks needs one, and says one token")
-        self.say(torch.full_like(self._next, self._mask)[:, None])
-        scores = self._read(1)
-        self.cut(1)
-        return scores
+        if self._mask is None:
+            raise ValueError("a model that says text by masks needs one")
+        mask = torch.full_like(self._next, self._mask)[:, None]
+        after = self._batch.inputs[:, self._batch.inputs.shape[1] - last + 1 :]
+        self.cut(last - 1)
+        found: list[Tensor] = []
+        for i in range(last):  # a mask where the token stands that is asked for, then the token
+            self.say(after[:, i - 1 : i] if i else after[:, :0])
+            self.say(mask)
+            found.append(self._read(1))
+            self.cut(1)
+        return torch.cat(found, 1)
 
     def _read(self, last: int) -> Float[Tensor, "b last v"]:
         batch = self._batch
@@ -77,6 +90,9 @@ class Rows:
         segments = None
         if self._by_mask is not None:
             segments = torch.full_like(batch.inputs, self._by_mask.segment)
+            rank = batch.visibility.rank
+            if rank is not None and self._by_mask.source is not None:
+                segments[rank[:, -n:] == 0] = self._by_mask.source
         read = replace(batch, place=place, segments=segments)
         hidden = self._model.backbone(read, self._cache)
         self._batch = replace(batch, inputs=batch.inputs[:, n:])
@@ -89,6 +105,10 @@ class Rows:
         """Let tokens follow; they are read when scores are asked for."""
         batch = self._batch
         visibility = batch.visibility
+        if visibility.rank is not None:
+            on = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+            rank = torch.cat((visibility.rank, visibility.rank[:, -1:] + on), 1)
+            visibility = replace(visibility, rank=rank)
         if visibility.document is not None:
             document = torch.cat((visibility.document, torch.zeros_like(tokens)), 1)
             visibility = replace(visibility, document=document)
@@ -102,6 +122,9 @@ class Rows:
         unread = max(batch.inputs.shape[1] - n, 0)
         self._cache.cut(self._cache.length - max(n - batch.inputs.shape[1], 0))
         visibility = batch.visibility
+        if visibility.rank is not None:
+            end = visibility.rank.shape[1] - n
+            visibility = replace(visibility, rank=visibility.rank[:, :end])
         if visibility.document is not None:
             end = visibility.document.shape[1] - n
             visibility = replace(visibility, document=visibility.document[:, :end])
@@ -115,7 +138,7 @@ class Rows:
             return None if x is None else x[rows]
 
         def seen(v: Visibility) -> Visibility:
-            return replace(v, document=kept(v.document))
+            return replace(v, rank=kept(v.rank), document=kept(v.document))
 
         batch = self._batch
         self._cache.keep(rows)

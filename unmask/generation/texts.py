@@ -38,6 +38,8 @@ class Text:
     """Before anything is said, by the decoder or the only stack there is: at least one token."""
     source: list[int] | None = None
     """What the encoder reads, where there is one."""
+    whole: int = 0
+    """So many of `read`, the first, are a source that is seen as a whole."""
     most: int
     """Tokens that are said at most."""
     room: int | None = None
@@ -54,14 +56,14 @@ class Text:
 
     def prompt(self) -> Prompt:
         """Return what is to be read before more is said: all, or the last of it."""
-        whole = [*self.read, *self.said]
+        ids = [*self.read, *self.said]
         if self.room is not None:
-            if len(whole) > self.room:
+            if len(ids) > self.room:
                 left = self.most - len(self.said)
                 n = max(self.room // 2, self.room + 1 - left) - self.head
-                whole = [*whole[: self.head], *whole[len(whole) - max(n, 1) :]]
-            self.fits = len(self.said) + self.room + 1 - len(whole)
-        return Prompt(read=whole, source=self.source)
+                ids = [*ids[: self.head], *ids[len(ids) - max(n, 1) :]]
+            self.fits = len(self.said) + self.room + 1 - len(ids)
+        return Prompt(read=ids, source=self.source, whole=self.whole)
 
     @property
     def halts(self) -> bool:

@@ -32,7 +32,10 @@ class ByMask:
     """
 
     segment: int = 0
-    """Of all that is read so."""
+    """Of all that is said, and, without a source, of all that is read."""
+    source: int | None = None
+    """Segment of a prompt that is a source: seen as a whole, and answered. None: the text goes on
+    where the prompt ends, which is read forward as well."""
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,13 @@ class Model(nn.Module):
         return replace(batch, visibility=replace(batch.visibility, rank=rank), blind=True)
 
     @property
+    def answers(self) -> bool:
+        """Whether a prompt is a source that is seen as a whole, and what is said a text apart."""
+        by_mask = self.by_mask
+        sources = by_mask is not None and by_mask.source is not None
+        return sources or isinstance(self.backbone, EncoderDecoder)
+
+    @property
     def ahead(self) -> bool:
         """Whether it sees in both directions and names what is hidden one place before it."""
         return isinstance(self._forward, ByNext)

@@ -106,17 +106,32 @@ class InPlace(_Framed):
         Raises:
             ValueError: the vocabulary has no token for a mask.
         """
+        hidden = hidden & can_be_hidden(text.ids, special)
+        inputs = self.put(text.ids, hidden, special, rng)
+        return Example(inputs=inputs, targets=np.where(hidden, text.ids, IGNORE))
+
+    def put(
+        self,
+        ids: Int[np.ndarray, "t"],
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Int[np.ndarray, "t"]:
+        """Return the tokens with something in the place of the hidden ones, special ones or not.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
         if special.mask is None:
             raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
-        hidden = hidden & can_be_hidden(text.ids, special)
-        dice = rng.random(len(text))
+        dice = rng.random(len(ids))
         if self.together:
             dice = dice[np.cumsum(_run_starts(hidden)) - 1]
-        inputs = text.ids.copy()
+        inputs = ids.copy()
         inputs[hidden & (dice < self.mask)] = special.mask
         other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)
         inputs[other] = _random_tokens(int(other.sum()), special, rng)
-        return Example(inputs=inputs, targets=np.where(hidden, text.ids, IGNORE))
+        return inputs
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from unmask.heads.labels import Labels
+from unmask.heads.language import ByMask
 from unmask.heads.model import HeadSpec, Model, OfVocabulary
 from unmask.hiding.objectives import Objective
+from unmask.hiding.targets import HiddenTarget
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, Fields, Names
 from unmask.model.positions import Learned
@@ -31,13 +33,24 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """What a paper does in fine-tuning, beside the head, where a head labels whole texts."""
+    """What a paper does in fine-tuning, beside the head."""
 
     frame: Literal["own", "added"] = "own"
-    """What stands around texts: the tokens that the tokenizer puts there, or new ones that are
-    added to the vocabulary (`unmask.tokens.vocabulary.TaskTokens`)."""
+    """What stands around texts that get a label as a whole: the tokens that the tokenizer puts
+    there, or new ones that are added to the vocabulary (`unmask.tokens.vocabulary.TaskTokens`)."""
     auxiliary: float = 0.0
-    """Weight of the language model's loss beside the task's."""
+    """Weight of the language model's loss beside the task's, where that labels whole texts."""
+    target: HiddenTarget | None = None
+    """How the target of a source is learned by a model that says text by masks; None: it learned no
+    sources, or each place names the token after its own."""
+
+    @property
+    def answers(self) -> ByMask | None:
+        """How such a model then says a target."""
+        if self.target is None:
+            return None
+        source, target = self.target.segments
+        return ByMask(target, source=source)
 
 
 @dataclass(frozen=True, kw_only=True)

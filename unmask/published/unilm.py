@@ -5,6 +5,7 @@ network, asked for hidden tokens that see all of a text, one side of it, or what
 "Released code" is the folder unilm-v1 of github.com/microsoft/unilm.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,11 @@ from unmask.heads.labels import Labels
 from unmask.heads.language import ByMask, Language
 from unmask.heads.model import Model
 from unmask.hiding.objectives import UNILM as FOUR_WAYS
+from unmask.hiding.targets import HiddenTarget
 from unmask.model.architecture import Architecture
 from unmask.model.names import by_table
 from unmask.published import bert
-from unmask.published.card import Paper, Published
+from unmask.published.card import FineTuning, Paper, Published
 
 PAPER = Paper(
     title="Unified Language Model Pre-training for Natural Language Understanding and Generation",
@@ -39,16 +41,36 @@ HEADS = {
     "next_sentence": Labels(term="next_sentence", n_labels=2),  # section 2.3, "Bidirectional LM"
 }
 
+FINE_TUNING = FineTuning(target=HiddenTarget(rate=0.7, segments=(SOURCE, TARGET)))  # section 2.5
+
 _READ, _WRITE = by_table(bert.TABLE, BASE, bert.FIXED)
 _KEYS = {"source_type_id": SOURCE, "target_type_id": TARGET}
 """What no configuration of BERT's has (the authors' folder s2s-ft, `UnilmConfig`)."""
+_ANSWERS = "answers_sources"
+"""Our word in the configuration of a model that was fine-tuned to write targets for sources."""
 
 
 def _write(a: Architecture) -> dict[str, Any]:
     return _WRITE(a) | _KEYS
 
 
-FIELDS = replace(bert.FIELDS, read=_READ, write=_write, told_by=frozenset(_KEYS))
+def _language(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    said = {"forward": FINE_TUNING.answers} if theirs.get(_ANSWERS) else {}
+    return bert.FIELDS.language(theirs) | said
+
+
+def _of_language(spec: Language) -> dict[str, Any]:
+    return {_ANSWERS: True} if spec.forward == FINE_TUNING.answers else {}
+
+
+FIELDS = replace(
+    bert.FIELDS,
+    read=_READ,
+    write=_write,
+    language=_language,
+    of_language=_of_language,
+    told_by=frozenset(_KEYS),
+)
 
 
 @torch.no_grad()
@@ -81,6 +103,7 @@ UNILM_LARGE = Published(
     heads=HEADS,
     labels=bert.LABELS,
     pooler="next_sentence",
+    finetuning=FINE_TUNING,
     objective=FOUR_WAYS,
     tokenizer=bert.BERT_LARGE_CASED.tokenizer,  # section 2.4
     length=512,  # section 2.4
@@ -97,8 +120,8 @@ UNILM_LARGE = Published(
     grows={"bert": from_bert},
     hub="microsoft/unilm-large-cased",
     note="Begins with the weights of bert-large-cased (`--from`). Text is said by masks, read "
-    "forward. Fine-tuning from sources to targets, which hides tokens of the target alone, is not "
-    "there yet.",
+    "forward; fine-tuned (`--task generate`), which hides tokens of the target alone, it says "
+    "targets for sources that it sees as a whole.",
 )
 UNILM_BASE = replace(
     UNILM_LARGE,

@@ -41,7 +41,6 @@ from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
-from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.serving.folders import read_facts, save_model
@@ -147,7 +146,7 @@ class Pipeline:
         draft: Draft | None = None,
         **settings: Any,
     ) -> str | list[str]:
-        """Continue a prompt, or several; an encoder-decoder answers them.
+        """Continue a prompt, or several; some models answer them (`Model.answers`).
 
         Only the new text is returned. Special tokens typed in a prompt (<extra_id_0>) are what they
         name.
@@ -282,7 +281,7 @@ class Pipeline:
     def _following(self, prompt: str, read: list[int], text: str) -> list[int]:
         """Return the tokens of a text after a prompt."""
         alone = known(self.tokenizer, text)
-        if isinstance(self.model.backbone, EncoderDecoder):
+        if self.model.answers:
             return alone
         special = self.tokenizer.special
         whole = [

@@ -9,6 +9,7 @@ from typing import Any, cast
 from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import LANGUAGE, Around, Ask, in_words
+from unmask.finetuning.by_hidden import ByHidden
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec, one_stack
@@ -16,7 +17,7 @@ from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.language import ByNext
+from unmask.heads.language import ByMask, ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -170,9 +171,13 @@ class Generate:
         """The head that says words.
 
         Raises:
-            ValueError: the model reads in both directions, and cannot write.
+            ValueError: the model reads in both directions, and cannot write, or lacks the segments
+                of sources and targets.
         """
         spec = language_spec(card)
+        if (answers := card.finetuning.answers) is not None:
+            _check_segments(answers, card)
+            return {LANGUAGE: replace(spec, forward=answers)}
         forward = isinstance(spec.forward, ByNext)
         if not in_words(card) and not one_stack(card.architecture).causal and not forward:
             raise ValueError(
@@ -185,11 +190,15 @@ class Generate:
         """For text.
 
         Raises:
-            ValueError: the length leaves no room for a source, or targets cannot be ended.
+            ValueError: the length leaves no room for a source, or targets cannot be ended, or not
+                be hidden.
         """
         options, special = _options(task.options), tokenizer.special
         if special.end is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that ends a text")
+        hides = card.finetuning.target
+        if hides is not None and special.mask is None:
+            raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
         encodes = in_words(card)
         asked = ByText(
             task=task,
@@ -209,7 +218,16 @@ class Generate:
                 f"length must be at least {least} for targets of {asked.longest} tokens "
                 f"(options.longest) and what is read around a source, got {task.length}"
             )
-        return asked
+        return asked if hides is None else ByHidden(**vars(asked), hides=hides)
+
+
+def _check_segments(answers: ByMask, card: Published) -> None:
+    n = one_stack(card.architecture).n_segments
+    for what, segment in (("sources", answers.source), ("targets", answers.segment)):
+        if segment is not None and segment >= n:
+            raise ValueError(
+                f"{card.name} has {n} segments, none of them for {what}, which have {segment}"
+            )
 
 
 def _between(
