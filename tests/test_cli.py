@@ -458,7 +458,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ),
         (
             "{}/small.toml {}/text.txt --set unit=page",
-            "unit must be one of ['corpus', 'document', ",
+            "unit must be one of ['corpus', 'stream', 'document', ",
         ),
         ("{}/small.toml {}/text.txt --length 3", "a length of 3 leaves no room for text"),
         ("{}/small.toml {}/text.txt --length 600 --set batch_tokens=600", "512 positions, got 600"),

@@ -281,9 +281,9 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
 
     asked: list[tuple[Any, int]] = []
 
-    def record(*given: Any, length: int, seed: int) -> Any:
+    def record(*given: Any, length: int, seed: int, memory: int) -> Any:
         asked.append((given[2], length))
-        return evaluate(*given, length=length, seed=seed)
+        return evaluate(*given, length=length, seed=seed, memory=memory)
 
     monkeypatch.setattr(module, "evaluate", record)
     (tmp_path / "text.txt").write_text(corpus(2))

@@ -251,7 +251,7 @@ def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_p
 
 def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", tokenizer_class="XLNetTokenizer")
-    with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<sep>'"):
+    with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<s>'"):
         Tokenizer.load(folder)
 
 

@@ -24,7 +24,9 @@ RECIPE = Recipe(model="roberta-mini", unit="corpus", dev=0.2, batch_tokens=400)
 OF_ONE_TEXT: dict[str, Objective] = {
     name: getattr(value, "objective", value) if isinstance(value, Pair) else value
     for name, value in vars(objectives).items()
-    if isinstance(value, Objective) and {"masked", "characters"} & {*value.asks}
+    if isinstance(value, Objective)
+    and {"masked", "characters"} & {*value.asks}
+    and not isinstance(value, Mixture)
 } | {"STATIC": Static(objectives.MASKED, 2)}
 """Objectives that hide in place, those of pairs without their question."""
 
