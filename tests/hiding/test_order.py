@@ -1,5 +1,6 @@
 """XLNet's half: spans within contexts, asked in an order."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from unmask.batch import IGNORE, WORD
 from unmask.hiding.choose import Contexts, Everything, can_be_hidden
 from unmask.hiding.conceal import Order
 from unmask.hiding.objectives import XLNET, Hide
+from unmask.hiding.show import explain
 
 TEXTS = InMemory(60_000)
 
@@ -82,3 +84,18 @@ def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
 def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Contexts(**changes)
+
+
+def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
+    class Names:
+        special = BERT
+
+        def pieces(self, ids: Iterable[int]) -> list[str]:
+            return [f"t{i}" for i in ids]
+
+    example = XLNET(TEXTS.text(0, 30), BERT, rng())
+    said = explain(example, Names(), XLNET)
+    roles = {cell.role for cell in said.inputs if cell.asked is not None}
+    assert roles == {"unseen"}
+    assert all(cell.asked in (None, cell.piece) for cell in said.inputs)
+    assert "before it in an order" in said.sees

@@ -20,9 +20,10 @@ from unmask.tokens.vocabulary import Special, Subwords
 if TYPE_CHECKING:
     from rich.text import Text
 
-Role = Literal["shown", "masked", "replaced", "kept", "sentinel", "special"]
+Role = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
 """Of a token that the model reads: of those that are asked in their own place, `masked` hides the
-answer, `replaced` is a wrong one and `kept` the right one."""
+answer, `replaced` is a wrong one and `kept` the right one; `unseen` is the right one, which what
+asks does not see."""
 
 STYLES = {
     # The terminal's own colors: none that is pale on white or dark on black.
@@ -30,6 +31,7 @@ STYLES = {
     "masked": "bold magenta",
     "replaced": "bold red",
     "kept": "bold green",
+    "unseen": "bold magenta",
     "sentinel": "bold magenta",
     "special": "dim",
     "answer": "italic",
@@ -159,7 +161,9 @@ def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list
     def role(read: np.ndarray, answer: np.ndarray) -> Role:
         if (read == special.mask).all():
             return "masked"
-        return "kept" if np.array_equal(read, answer) else "replaced"
+        if np.array_equal(read, answer):
+            return "unseen" if example.blind else "kept"
+        return "replaced"
 
     told = roles.copy()
     for place in np.flatnonzero(example.targets != IGNORE).tolist():
@@ -266,6 +270,7 @@ _MEANINGS = {
     "masked": "a mask stands there",
     "replaced": "another token does",
     "kept": "the answer itself does",
+    "unseen": "what asks knows the place alone",
 }
 
 
@@ -277,6 +282,11 @@ def _sees(example: Example) -> str:
         parts = example.part is not None and example.part.any()
         ahead = "; what is hidden is asked for in the place before it" if example.ahead else ""
         return "every token sees every token" + (" of its own part" if parts else ahead)
+    if example.blind:
+        return (
+            "shown tokens see each other; a hidden one is told from these and from the hidden ones "
+            "before it in an order"
+        )
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before
