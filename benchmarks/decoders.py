@@ -7,9 +7,9 @@
 
 Each model is a run of `unmask pretrain` in FOLDER, as in benchmarks/encoders.py, as many tokens
 for all. Bits per byte are of held-out text that no run has seen, pieces of as many tokens as in
-training, each read on its own; Transformer-XL goes on with its memory. XLNet, UniLM and GPT-BERT
-are asked in the order of the text. What the runs are worth in fine-tuning: `python
-benchmarks/methods.py FOLDER/RUN --methods full [--random]`.
+training, each read on its own; Transformer-XL goes on with its memory. XLNet and GPT-BERT are
+asked in the order of the text; UniLM, which hides a part of it in any order, is not. What the runs
+are worth in fine-tuning: `python benchmarks/methods.py FOLDER/RUN --methods full [--random]`.
 
 With --memory, Transformer-XL is asked with memories of these lengths, and beside that by reading a
 window anew for each token, which sees as much: bits per byte, and seconds for a token.
@@ -19,7 +19,6 @@ Data: ../shared/data/wikipedia-en, ../shared/data/zero_shot.
 
 import argparse
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from encoders import DATA, TINY
+from encoders import DATA, pretrain
 
 import unmask
 from unmask.batch import Batch, Visibility
@@ -49,26 +48,11 @@ OWN = {
 }
 
 
-def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> int:
-    """Run `unmask pretrain`, or go on with it; return its exit status."""
-    run = out / model
-    if (run / "config.json").is_file():
-        return 0
-    command = [sys.executable, "-m", "unmask.cli", "pretrain"]
-    if (run / "unmask.json").is_file():
-        command += ["--out", str(run), "--resume"]
-    else:
-        command += [
-            model, "--data", str(DATA / "train.txt.xz"), "--out", str(run),
-            "--tokens", str(tokens), "--set", "length=128", "--set", "batch_tokens=2048",
-            "--checkpoint-every", "400", "--set", "evaluate_every=1000",
-        ]  # fmt: skip
-        changes = {} if shape == "mini" else TINY | OWN.get(model, {})
-        for key, value in changes.items():
-            command += ["--set", f"architecture.{key}={value}"]
-        if shape == "tiny" and model == "unilm-mini":
-            command += ["--set", "look_beside=1"]
-    return subprocess.run([*command, "--threads", str(threads)], check=False).returncode
+def options(model: str, shape: str) -> list[str]:
+    """Say what differs from the card besides, in the words of the command line."""
+    own = OWN.get(model, {}) if shape == "tiny" else {}
+    sets = ("length=128", *(f"architecture.{key}={value}" for key, value in own.items()))
+    return [part for text in sets for part in ("--set", text)]
 
 
 def forward(card: Published) -> AnyObjective:
@@ -95,16 +79,12 @@ def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
     found = evaluate(
         opened.model, opened.tokenizer, forward(opened.card), texts, length=length, memory=memory
     )
-    blimp = subprocess.run(
-        [sys.executable, "-m", "unmask.cli", "evaluate", str(run), "--task", "blimp",
-         "--data", str(DATA.parent), "--rows", str(pairs), "--json"],
-        check=False, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+    (blimp,) = unmask.evaluate_tasks(opened, "blimp", data=DATA.parent, rows=pairs, terminal=None)
     speed = record.timing.greatest("tokens_per_second") or 0
     bits = "" if found.bits_per_byte is None else f"{found.bits_per_byte:.3f}"
     return (
         f"| {run.name} | {record.training.last('tokens') or 0:,.0f} | {bits} | "
-        f"{blimp.strip()[:60]} | {speed:,.0f} |"
+        f"{100 * blimp.score.value:.1f} | {speed:,.0f} |"
     )
 
 
@@ -169,7 +149,7 @@ def main() -> int:
     failed = [
         m
         for m in asked.models.split(",")
-        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size)
+        if pretrain(m, asked.out, asked.tokens, asked.threads, asked.size, options(m, asked.size))
     ]
     return 1 if failed else 0
 

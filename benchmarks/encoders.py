@@ -66,8 +66,10 @@ def size(model: str, name: str) -> list[str]:
     ]
 
 
-def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> int:
-    """Run `unmask pretrain`, or go on with it; return its exit status."""
+def pretrain(
+    model: str, out: Path, tokens: int, threads: int, shape: str, more: Sequence[str] = ()
+) -> int:
+    """Run `unmask pretrain`, with `more` options, or go on with it; return its exit status."""
     run = out / model
     if (run / "config.json").is_file():
         return 0
@@ -79,7 +81,7 @@ def pretrain(model: str, out: Path, tokens: int, threads: int, shape: str) -> in
             model, "--data", str(DATA / "train.txt.xz"), "--out", str(run),
             "--tokens", str(tokens * CHARACTERS.get(model, 1)),
             "--checkpoint-every", "400", "--set", "evaluate_every=1000",
-            *size(model, shape),
+            *size(model, shape), *more,
         ]  # fmt: skip
     return subprocess.run([*command, "--threads", str(threads)], check=False).returncode
 
