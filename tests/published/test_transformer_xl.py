@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,20 @@ def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it() -> Non
     assert torch.allclose(logs.exp().sum(-1), torch.ones(40), atol=1e-5)
     total, right = head.loss(hidden, torch.arange(40))
     assert float(total) == pytest.approx(-float(logs.diagonal().sum()), rel=1e-5)
-    assert 0 <= int(right) <= 40
+    assert int(right) < 40
+    ends, likeliest = (0, 12, 25, 40), logs.argmax(-1)
+    found = 0
+    for row, likely in enumerate(likeliest.tolist()):
+        # through the clusters: the best of the first level, then the best of its cluster
+        mass = [logs[row, a:b].logsumexp(-1) for a, b in pairwise(ends[1:])]
+        level = torch.cat((logs[row, : ends[1]], torch.stack(mass)))
+        best = int(level.argmax())
+        if best >= ends[1]:
+            a, b = ends[best - ends[1] + 1 : best - ends[1] + 3]
+            best = a + int(logs[row, a:b].argmax())
+        (_, hit) = head.loss(hidden[row : row + 1], torch.tensor([best]))
+        found += int(hit)
+        assert best == likely or logs[row, best] < logs[row, likely]
+    assert found == 40
     some = torch.tensor([3, 14, 39])
     assert torch.equal(head.scores_among(hidden, some), logs[:, some])

@@ -286,7 +286,7 @@ class Model(nn.Module):
 
     @property
     def decoder(self) -> Asker | None:
-        """What its language head, if it has one, wants done in the backbone's last layer."""
+        """What its language head, if it has one, lets ask the backbone's layers."""
         found = (h.decoder for h in self.heads.values() if isinstance(h, LanguageHead))
         return next(found, None)
 
