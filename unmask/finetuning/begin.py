@@ -29,7 +29,6 @@ from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.model import HeadSpec, Model
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, family, nearest, published
 from unmask.tokens.tokenizer import Tokenizer, learn
@@ -116,7 +115,7 @@ def begin(
     elif Path(source).is_dir() or source.startswith(HUB) or source in BOX:
         found = _opened(locate(source), task, auxiliary, learned)
     elif source in MODELS or source in ALIASES:
-        card = published(source) if dropout is None else _dropped(published(source), dropout)
+        card = _dropping(published(source), dropout)
         return _from_card(card, task, texts, tokenizer, auxiliary, learned)
     else:
         raise FileNotFoundError(
@@ -126,7 +125,7 @@ def begin(
         raise ValueError(
             f"tokenizer is for a model of the catalogue; {found.card.name} has its own"
         )
-    return found if dropout is None else replace(found, card=_dropped(found.card, dropout))
+    return replace(found, card=_dropping(found.card, dropout))
 
 
 def _heads(task: Task, card: Published, auxiliary: float | None) -> dict[str, HeadSpec]:
@@ -249,18 +248,6 @@ def _pooler(weights: Mapping[str, Tensor], poolers: Sequence[str], head: str) ->
     return {}
 
 
-def _dropped(card: Published, rate: float) -> Published:
-    """Return the card with another dropout, but for the two places where only T5 has any."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"dropout must be from 0 to below 1, got {rate}")
-
-    def stack(a: Architecture) -> Architecture:
-        inner = {n: rate for n in ("feed_forward_dropout", "final_dropout") if getattr(a, n)}
-        return replace(a, dropout=rate, attention_dropout=rate, **inner)
-
-    a = card.architecture
-    if isinstance(a, EncoderDecoderArchitecture):
-        return replace(
-            card, architecture=replace(a, encoder=stack(a.encoder), decoder=stack(a.decoder))
-        )
-    return replace(card, architecture=stack(a))
+def _dropping(card: Published, rate: float | None) -> Published:
+    """Return the card with another dropout, if one is given."""
+    return card if rate is None else replace(card, architecture=card.architecture.dropping(rate))

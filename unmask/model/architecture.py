@@ -1,6 +1,6 @@
 """Architecture: one page on which every published Transformer differs from the next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.model.adaptive import Adaptive
@@ -97,6 +97,9 @@ class Architecture:
     """Inside the feed-forward layer, after its activation (T5)."""
     final_dropout: float = 0.0
     """Of what leaves the last norm (T5)."""
+    layer_dropout: float = 0.0
+    """How often a whole layer is left out in training: LayerDrop (Fan et al. 2020,
+    arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
     initialize: Initialize = Normal()
 
     def __post_init__(self) -> None:
@@ -115,6 +118,8 @@ class Architecture:
             raise ValueError("adaptive token vectors have maps of their own: leave embed_width out")
         if self.mixed and self.parallel is not None:
             raise ValueError("sublayers side by side (parallel) have nothing between to be mixed")
+        if not 0 <= self.layer_dropout < 1:
+            raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
 
@@ -137,6 +142,18 @@ class Architecture:
         """Return the window of layer i and its dilation."""
         window = self.window[i % len(self.window)] if self.window else None
         return window, self.dilation[i % len(self.dilation)] if self.dilation else 1
+
+    def dropping(self, rate: float) -> "Architecture":
+        """Return the same with another dropout; inside the layers and at the end where it has any.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        if not 0 <= rate < 1:
+            raise ValueError(f"dropout must be from 0 to below 1, got {rate}")
+        some = ("feed_forward_dropout", "final_dropout")
+        inner = {name: rate for name in some if getattr(self, name)}
+        return replace(self, dropout=rate, attention_dropout=rate, **inner)
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart.
@@ -177,3 +194,13 @@ class EncoderDecoderArchitecture:
     def d_model(self) -> int:
         """Width of the decoder's hidden states."""
         return self.decoder.d_model
+
+    def dropping(self, rate: float) -> "EncoderDecoderArchitecture":
+        """Return the same with another dropout in both stacks.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        return replace(
+            self, encoder=self.encoder.dropping(rate), decoder=self.decoder.dropping(rate)
+        )

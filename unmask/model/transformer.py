@@ -233,6 +233,8 @@ class Transformer(nn.Module):
             if batch.all_layers:
                 below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
             last = i == len(self.layers) - 1
+            if self._left_out(last and (decoder is not None or batch.only is not None)):
+                continue
             read = partial(
                 layer,
                 x,
@@ -257,6 +259,11 @@ class Transformer(nn.Module):
                 x = self.convolution(before, x, visibility)
         x = self.final_norm(x)
         return self.final_dropout(torch.cat((*below, x), -1) if below else x)
+
+    def _left_out(self, needed: bool) -> bool:
+        """Draw whether a layer is left out: not where another reads what it alone can give."""
+        rate = self.a.layer_dropout if self.training else 0.0
+        return rate > 0 and bool(torch.rand(()) < rate) and not needed
 
     def _check(self, batch: Batch, goes_on: bool, decoder: Asker | None) -> None:
         if self.convolution is not None and goes_on:

@@ -41,9 +41,9 @@ BASE = Architecture(
     attention_dropout=0.1,
     initialize=Normal(0.02),  # released configuration; there, of token vectors 0.022
 )
-_LATE = {"norm": LayerNorm(eps=1e-6), "norm_at": PRE}
-"""Of the sizes with layers that are left out in training: norms before the sublayers, and none at
-the end (released configurations and code; section 3.2 of the large one)."""
+_LATE = {"norm": LayerNorm(eps=1e-6), "norm_at": PRE, "layer_dropout": 0.2}
+"""Norms before the sublayers, none at the end, and one layer in five left out in training (released
+configurations and code; section 3.2 of the large one)."""
 HEADS = {"language": Language(term="masked", bias=True)}
 LABELS = Labels(dense=False, dropout=0.1)  # released code
 
@@ -83,6 +83,7 @@ _READ, _WRITE = by_table(
         "norm.eps": "layer_norm_eps",
         "dropout": "dropout",
         "attention_dropout": "attention_dropout",
+        "layer_dropout": "layerdrop",
         "initialize.std": "init_std",
     },
     BASE,
@@ -170,14 +171,13 @@ FLAUBERT_BASE_UNCASED = replace(
     parameters=137_389_014,
     hub="flaubert/flaubert_base_uncased",
 )
-_LEFT_OUT = "In training there, a layer is left out one time in five: not here."
 FLAUBERT_SMALL_CASED = replace(
     FLAUBERT_BASE_CASED,
     name="flaubert-small-cased",
     architecture=replace(BASE, d_model=512, n_layers=6, n_heads=8, d_ff=2048, **_LATE),  # type: ignore[arg-type]
     parameters=54_435_449,
     hub="flaubert/flaubert_small_cased",
-    note=f"Not in the paper, and trained in part only (released notes). {_LEFT_OUT}",
+    note="Not in the paper, and trained in part only (released notes).",
 )
 FLAUBERT_LARGE_CASED = replace(
     FLAUBERT_BASE_CASED,
@@ -190,7 +190,7 @@ FLAUBERT_LARGE_CASED = replace(
     },
     parameters=373_282_937,
     hub="flaubert/flaubert_large_cased",
-    note=f"Norms before sublayers, and stochastic depth (section 3.2). {_LEFT_OUT}",
+    note="Norms before sublayers, and stochastic depth (section 3.2).",
 )
 _MINI = bert.BERT_MINI
 FLAUBERT_MINI = replace(

@@ -11,8 +11,11 @@ from unmask.published.card import Published
 OWN = "unmask-"
 """What such a folder's `model_type` begins with; the family's follows."""
 IN_TRAINING = frozenset(
-    {"initialize", "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout"}
-)
+    {
+        "initialize", "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout",
+        "layer_dropout",
+    }
+)  # fmt: skip
 """What a trained network does not depend on: a format need not have words for it."""
 
 

@@ -29,11 +29,10 @@ from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
 from unmask.hiding.objectives import NextSentence, SentenceOrder
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
 from unmask.model.canine import CanineArchitecture
-from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -463,7 +462,7 @@ def changed(card: Published, recipe: Recipe) -> Published:
         )
     heads = {n: s for n, s in offered.items() if asked_by(n, s) in objective.asks}
     if (rate := recipe.dropout) is not None:
-        architecture = _dropped(architecture, rate)
+        architecture = architecture.dropping(rate)
         heads = {
             n: replace(s, dropout=rate) if isinstance(s, Labels) else s for n, s in heads.items()
         }
@@ -480,18 +479,6 @@ def _offered(card: Published) -> dict[str, HeadSpec]:
             for question in (NextSentence, SentenceOrder)
         }
     return {**card.heads, **{n: s for n, s in more.items() if n not in card.heads}}
-
-
-def _dropped(a: AnyArchitecture, rate: float) -> AnyArchitecture:
-    """Return the architecture with another dropout, but where only some models have any."""
-
-    def stack(a: Architecture) -> Architecture:
-        inner = {n: rate for n in ("feed_forward_dropout", "final_dropout") if getattr(a, n)}
-        return replace(a, dropout=rate, attention_dropout=rate, **inner)
-
-    if isinstance(a, EncoderDecoderArchitecture):
-        return EncoderDecoderArchitecture(encoder=stack(a.encoder), decoder=stack(a.decoder))
-    return stack(a)
 
 
 def _begin(recipe: Recipe, card: Published) -> Opened | None:
