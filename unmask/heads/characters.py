@@ -67,6 +67,15 @@ class CharactersInTurnHead(nn.Module):
         # in a tuple: the backbone's parameters, not some more of this module's
         self._table = (table,)
 
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token: each place asked is joined and read twice."""
+        a, forward = self.attention, self.feed_forward
+        once = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
+        weights = sum(m.weight.numel() for m in once if m is not None)
+        weights += 2 * sum(m.weight.numel() for m in (self.join, a.k, a.v))
+        seen = 4 * a.q.out_features * 2 * asked * length
+        return asked * (2 * weights + seen)
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
         if batch.targets is None:

@@ -52,6 +52,10 @@ class CorrectedHead(nn.Module):
         self.language: LanguageHead = names.build(a, table)
         self.copy = nn.Linear(a.d_model, 1)
 
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token: of the scores."""
+        return self.language.flops(length, asked)
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the hidden places, and all tokens of texts that have some."""
         if batch.targets is None:

@@ -126,8 +126,7 @@ class GeneratorHead(nn.Module):
         A second reading is not learned from: it costs a third of one that is.
         """
         times = 4 / 3 if self.reads_twice else 1
-        a = self.network.a
-        return times * self.network.flops(length) + asked * 2 * a.d_embed * a.vocab_size
+        return times * self.network.flops(length) + self.language.flops(length, asked)
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked."""

@@ -249,6 +249,11 @@ class LanguageHead(nn.Module):
         before = self.before_scores(hidden)
         return next_loss(before, self.weight, self.bias, targets, cap=self.spec.cap)
 
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token: of the scores, and of the map before them."""
+        before = 0 if self.dense is None else self.dense.weight.numel()
+        return asked * 2 * (before + self.weight.numel())
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
         if batch.targets is None:
@@ -309,6 +314,11 @@ class AdaptiveHead(LanguageHead):
             nn.Parameter(torch.zeros(table.table(i).num_embeddings)) for i in range(n)
         )
         self._tables = (table,)
+
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token: of the first level, which most tokens do not leave."""
+        table = self._tables[0].table(0)
+        return asked * 2 * (self.first.weight.numel() + table.weight.numel())
 
     def _level(self, hidden: Float[Tensor, "*n d"], i: int) -> Float[Tensor, "*n _"]:
         """Score the tokens of cluster i; after those of the first one, the clusters."""

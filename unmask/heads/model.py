@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
-from unmask.heads.corrected import Corrected, CorrectedHead
+from unmask.heads.corrected import Corrected
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import ByMask, ByNext, Language, LanguageHead
@@ -117,8 +117,13 @@ class Corrupting(Protocol):
         """Return a model's weights by name as they are without this head beside it."""
         ...
 
+
+@runtime_checkable
+class Costly(Protocol):
+    """A head whose matrix products are worth counting beside the backbone's."""
+
     def flops(self, length: int, asked: float) -> float:
-        """Count the forward's FLOPs a token."""
+        """Count the forward's FLOPs a token in texts of `length`, the share `asked` of it asked."""
         ...
 
 
@@ -317,17 +322,14 @@ class Model(nn.Module):
     def flops(self, length: int, asked: float) -> float:
         """Count a training step's matrix-product FLOPs a token.
 
-        The share `asked` of the tokens is scored over the vocabulary. Backward costs twice the
-        forward (Kaplan et al. 2020, section 2.1).
+        The share `asked` of the tokens is asked for. Backward costs twice the forward (Kaplan et
+        al. 2020, section 2.1).
         """
-        scores = 2 * self.stack.d_embed * self.vocab_size if any(
-            isinstance(head, LanguageHead | CorrectedHead) for head in self.heads.values()
-        ) else 0  # fmt: skip
-        beside = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Corrupting)]
+        heads = [h.flops(length, asked) for h in self.heads.values() if isinstance(h, Costly)]
         forward = self.backbone.flops(length)
         if (decoder := self.decoder) is not None:
             forward *= 1 + decoder.more(self.stack.n_layers)
-        return 3 * (forward + asked * scores + sum(beside))
+        return 3 * (forward + sum(heads))
 
     @property
     def narrows(self) -> bool:

@@ -47,6 +47,10 @@ class HiddenSubwordsHead(nn.Module):
         self.spec = spec
         self.out = nn.Linear(a.d_model, spec.size)
 
+    def flops(self, length: int, asked: float) -> float:
+        """Count the forward's FLOPs a token: of the scores."""
+        return asked * 2 * self.out.weight.numel()
+
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
         if batch.targets is None:

@@ -1,0 +1,72 @@
+"""What heads say that they cost, against the matrix products that torch counts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
+from unmask.heads.language import Language, LanguageHead
+from unmask.heads.model import Costly, Model
+from unmask.heads.subwords import HiddenSubwords
+from unmask.model.architecture import Architecture
+from unmask.model.canine import CanineArchitecture
+from unmask.model.positions import Learned
+from unmask.published.catalogue import MODELS
+
+A = Architecture(
+    vocab_size=50, d_model=16, embed_width=8, n_layers=1, n_heads=2, d_ff=32, position=Learned(8)
+)
+HIDDEN = torch.zeros(10, 16)
+
+
+def counted(what: Callable[[], object]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        what()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("a", "spec"),
+    [
+        (A, Language(transform="gelu")),
+        (replace(A, embed_width=None), Language()),
+        (replace(A, embed_width=None), Language(tied=False)),
+    ],
+    ids=["through a map", "tied", "not tied"],
+)
+def test_scores_of_tokens(a: Architecture, spec: Language) -> None:
+    head = spec.build(a, nn.Embedding(50, a.d_embed))
+    assert counted(lambda: head.scores(HIDDEN)) == 10 * head.flops(8, 1.0)
+    assert head.flops(8, 0.5) == head.flops(8, 1.0) / 2
+
+
+def test_scores_of_subwords() -> None:
+    head = HiddenSubwords(size=30).build(A, nn.Embedding(50, 8))
+    assert counted(lambda: head.out(HIDDEN)) == 10 * head.flops(8, 1.0)
+
+
+def test_characters_in_turn() -> None:
+    a = MODELS["canine-mini"].architecture
+    assert isinstance(a, CanineArchitecture)
+    model = Model(a, {"characters": CharactersInTurn()})
+    head = model.heads["characters"]
+    assert isinstance(head, CharactersInTurnHead)
+    rows, length, asked = 3, 40, 10  # in each row
+    y = torch.zeros(rows * asked, a.d_model)
+    turn, row = torch.arange(asked).repeat(rows), torch.arange(rows).repeat_interleave(asked)
+    said = counted(lambda: head.out(head.told(y, torch.full_like(turn, 65), turn, row, rows)))
+    assert said == pytest.approx(rows * length * head.flops(length, asked / length))
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2", "canine-mini", "canine-s-mini", "t5-small"])
+def test_a_model_adds_what_its_heads_cost(name: str) -> None:
+    with torch.device("meta"):
+        model = MODELS[name].build()
+    heads = [head for head in model.heads.values() if isinstance(head, Costly)]
+    assert heads
+    more = model.flops(64, 0.5) - model.flops(64, 0.0)
+    assert more == pytest.approx(3 * sum(head.flops(64, 0.5) for head in heads))
