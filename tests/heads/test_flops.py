@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
-from unmask.heads.language import Language, LanguageHead
+from unmask.heads.language import Language
 from unmask.heads.model import Costly, Model
 from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture
