@@ -193,7 +193,7 @@ M_V3_BASE = replace(
     tokenizer=TokenizerSpec(Unigram(251_000), FRAME),
     parameters=278_810_113,
     hub="microsoft/mdeberta-v3-base",
-    note=f"The languages of XLM-R. {KEPT}",
+    note=f"The languages of XLM-R. {V3_BASE.note}",
 )
 _MINI = deberta.DEBERTA_MINI
 V3_MINI = replace(
