@@ -32,7 +32,7 @@ BASE = replace(
     embed_width=128,  # table 1
     shared=ALL,  # section 3.1; table 4 has the other three
     activation="gelu_tanh",  # released code
-    dropout=0.0,  # section 4.9, of the second version for all sizes
+    dropout=0.0,  # section 4.8; of the second version for all sizes
     attention_dropout=0.0,
     initialize=Normal(0.02, truncated=True),  # released code
 )

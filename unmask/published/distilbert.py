@@ -96,7 +96,12 @@ DISTILBERT_BASE = Published(
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,
     length=512,
     batch_tokens=4_000 * 512,  # section 3: up to 4K examples a batch
-    rate=5e-4,  # released code
+    rate=5e-4,  # released code, `train.py`
+    training={  # same place
+        "schedule": {"kind": "Linear", "warmup": 0.05},
+        "optimizer": {"kind": "AdamW", "eps": 1e-6, "weight_decay": 0.0},
+        "clip": 5.0,
+    },
     parameters=66_985_530,
     names=NAMES,
     fields=FIELDS,

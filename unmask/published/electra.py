@@ -92,7 +92,7 @@ ELECTRA_SMALL = Published(
     labels=Labels(activation="gelu"),  # released code
     objective=FILLED_IN,
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,  # section 3.1: BERT's text and vocabulary
-    length=128,  # table 6
+    length=128,  # released code, `configure_pretraining.py`
     batch_tokens=128 * 128,  # table 6
     rate=5e-4,  # table 6
     training={
@@ -113,7 +113,7 @@ ELECTRA_BASE = replace(
     name="electra-base",
     architecture=bert.BASE,  # table 6
     heads={"generator": Generator(size=1 / 3), "replaced": Replaced()},  # table 6
-    length=512,
+    length=512,  # same place
     batch_tokens=256 * 512,  # table 6
     rate=2e-4,  # table 6
     training={**ELECTRA_SMALL.training, "steps": 766_000},  # table 6

@@ -35,7 +35,7 @@ THIRD = Paper(title="Gemma 3 Technical Report", authors="Gemma Team", year=2025,
 
 GEMMA_BASE = replace(
     llama.BASE,
-    vocab_size=256_000,  # released code; section 4 says 256k
+    vocab_size=256_000,  # released code; table 1 says 256,128
     d_model=2048,  # table 1
     n_layers=18,
     n_heads=8,
@@ -67,7 +67,7 @@ GEMMA_3_BASE = replace(
     d_ff=10_240,
     score_cap=None,  # section 2: norms of queries and keys in its place
     query_key_norm="head",
-    window=(1023,) * 5 + (None,),  # section 2: five of 1,024 tokens, then one of all
+    window=(1023,) * 5 + (None,),  # section 2: five near by, then one of all; released code
     position=Cycle((NEAR,) * 5 + (FAR,)),  # section 2, "Long context"
 )
 
@@ -183,7 +183,7 @@ GEMMA_2B = llama.sized(
         model_type="gemma", read=_read_1, write=_write_1, classes=llama.classes("Gemma")
     ),
     hub="google/gemma-2b",
-    note="The reports say no rate, batch or schedule of pretraining: they are Llama's.",
+    note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )  # fmt: skip
 GEMMA_7B = llama.sized(
     GEMMA_2B, "gemma-7b", 8_537_680_896,
@@ -206,6 +206,7 @@ GEMMA_2_2B = llama.sized(
         of_language=_cap,
     ),
     hub="google/gemma-2-2b",
+    note=f"{GEMMA_2B.note} This size was taught by a larger model (section 3).",
 )  # fmt: skip
 GEMMA_2_9B = llama.sized(
     GEMMA_2_2B, "gemma-2-9b", 9_241_705_984,
@@ -216,6 +217,7 @@ GEMMA_2_27B = llama.sized(
     d_model=4608, n_layers=46, n_heads=32, n_kv_heads=16, head_width=128, d_ff=36_864,
     scale=144**-0.5,  # released code: d_model / n_heads
     hub="google/gemma-2-27b",
+    note=GEMMA_2B.note,
 )  # fmt: skip
 GEMMA_2_MINI = llama.mini(
     GEMMA_2_2B, "gemma-2-mini", 5_050_624,
@@ -236,7 +238,8 @@ GEMMA_3_4B = llama.sized(
         language=_capped,
         of_language=_cap,
     ),
-    note="The text part. The report says no rate, batch or schedule: they are Llama's.",
+    note="The text part, which was taught by a larger model (section 2.2). The report says no "
+    "rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )  # fmt: skip
 GEMMA_3_1B = llama.sized(
     GEMMA_3_4B, "gemma-3-1b", 999_885_952,

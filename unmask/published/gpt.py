@@ -36,9 +36,9 @@ SMALL = Architecture(
     norm_final=True,  # section 2.3
     activation="gelu_tanh",  # released code
     causal=True,
-    dropout=0.1,  # as the first GPT
+    dropout=0.1,  # not stated; as the first GPT, and in transformers
     attention_dropout=0.1,
-    initialize=Normal(0.02, residual=24),  # section 2.3: 1 / sqrt(residual layers), two a block
+    initialize=Normal(0.02, residual=24),  # section 2.3: 1 / sqrt(residual layers); released code
 )
 HEADS = {"language": Language(term="next_token")}
 LABELS = Labels(pool="last", dense=False, bias=False, dropout=0.0)
@@ -111,6 +111,10 @@ FIELDS = Fields(
     },
 )
 
+UNSAID = (
+    "The paper says no rate (each model had its own), optimizer, schedule or dropout: rate and "
+    "dropout are the first GPT's, the rest is what every recipe begins with."
+)
 GPT2 = Published(
     name="gpt2",
     family="gpt2",
@@ -127,7 +131,7 @@ GPT2 = Published(
     names=NAMES,
     fields=FIELDS,
     hub="openai-community/gpt2",
-    note="The paper counts 117M; the released weights have 124M.",
+    note=f"The paper counts 117M; the released weights have 124M. {UNSAID}",
 )
 
 
@@ -147,7 +151,7 @@ def _sized(name: str, parameters: int, d_model: int, n_layers: int, n_heads: int
         architecture=architecture,
         parameters=parameters,
         hub=f"openai-community/{name}",
-        note="",
+        note=UNSAID,
     )
 
 

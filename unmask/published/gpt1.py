@@ -95,7 +95,7 @@ GPT = replace(
     length=512,  # section 4.1
     batch_tokens=64 * 512,  # section 4.1
     rate=2.5e-4,  # section 4.1
-    training={  # section 4.1
+    training={  # section 4.1; betas and epsilon from released code, which fine-tunes
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
         "schedule": {"kind": "Cosine", "warmup": 2000, "floor": 0.0},
     },

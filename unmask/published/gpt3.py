@@ -30,7 +30,8 @@ _FIRST = replace(
     names=OWN_NAMES,
     fields=own_fields("gpt3"),
     hub=None,
-    note="The weights were not published. How wide its bands are is not stated; here 256 tokens.",
+    note="The weights were not published. How wide its bands are is not stated (here 256 tokens), "
+    "nor which layers have them, nor the dropout (here GPT-2's).",
 )
 
 
@@ -45,7 +46,7 @@ def _sized(
     rate: float,
 ) -> Published:
     """Return a row of table 2.1; the rest of the recipe is appendix B's."""
-    # a row may have heads that are wider or narrower together than its hidden states
+    # rows XL and 13B are printed with heads wider or narrower together than their hidden states
     of_head = None if n_heads * head_width == d_model else head_width
     training: dict[str, Any] = {
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},

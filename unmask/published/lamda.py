@@ -53,16 +53,21 @@ LAMDA_137B = Published(
     length=2048,
     batch_tokens=256 * 1024,  # section 3: 256K tokens
     rate=1e-2,
+    training={"steps": 3_000_000},  # table 27
     parameters=137_702_158_336,
     names=OWN_NAMES,
     fields=own_fields("lamda"),
-    note="The weights were not published. Rate and length are not stated; the rate is T5's.",
+    note="The weights were not published. Rate, optimizer and length are not stated; the rate is "
+    "T5's, for Adafactor: AdamW wants another.",
 )
-LAMDA_8B = llama.sized(
+LAMDA_8B = llama.sized(  # table 27; as wide inside, in proportion, as the largest: not stated
     LAMDA_137B, "lamda-8b", 8_721_143_808, d_model=4096, n_layers=16, n_heads=64, d_ff=32_768,
+    training={"steps": 521_000},
+    note=f"{LAMDA_137B.note} The widths of heads and feed-forward are not stated for this size.",
 )  # fmt: skip
 LAMDA_2B = llama.sized(
-    LAMDA_137B, "lamda-2b", 2_179_127_040, d_model=2560, n_layers=10, n_heads=40, d_ff=20_480,
+    LAMDA_8B, "lamda-2b", 2_179_127_040, d_model=2560, n_layers=10, n_heads=40, d_ff=20_480,
+    training={"steps": 501_000},
 )  # fmt: skip
 LAMDA_MINI = llama.mini(
     LAMDA_137B, "lamda-mini", 5_310_848,

@@ -47,7 +47,7 @@ BASE = Architecture(
     d_model=4096,  # table 2
     n_layers=32,
     n_heads=32,
-    d_ff=11_008,  # section 2.2: 2/3 of 4 d_model, to the next multiple of 256
+    d_ff=11_008,  # section 2.2: 2/3 of 4 d_model; to the next multiple of 256 (released code)
     position=Rotary(10_000.0, 2048),  # section 2.2
     norm=RMSNorm(eps=1e-6),  # section 2.2; epsilon from released code
     norm_at=PRE,  # section 2.2
@@ -277,8 +277,9 @@ LLAMA_65B = sized(
     hub="huggyllama/llama-65b",
 )  # fmt: skip
 
-LONGER = {  # Llama 2, section 2.2: 4k context; epsilon from released code
+LONGER = {  # Llama 2, table 1: 4k context; the norms' epsilon from released code
     "position": Rotary(10_000.0, 4096), "norm": RMSNorm(eps=1e-5), "length": 4096,
+    "training": {**TRAINING, "optimizer": {**TRAINING["optimizer"], "eps": 1e-5}},  # section 2.2
     "paper": SECOND,
 }  # fmt: skip
 LLAMA_2_7B = sized(LLAMA_7B, "llama-2-7b", 6_738_415_616, **LONGER, hub="meta-llama/Llama-2-7b-hf")
@@ -297,11 +298,18 @@ LLAMA_3_8B = sized(
     n_kv_heads=8,
     position=Rotary(500_000.0, 8192),
     length=8192,  # section 3.4.1
+    batch_tokens=8_000_000,  # section 3.4.1
     tokenizer=TokenizerSpec(ByteBPE(128_256), FRAME_3),
-    training={**TRAINING, "schedule": {"kind": "Cosine", "warmup": 8000, "floor": 0.01}},
+    training={
+        **LLAMA_2_7B.training,  # not stated
+        "schedule": {"kind": "Cosine", "warmup": 8000, "floor": 0.01},  # section 3.4.1
+        "steps": 1_200_000,  # section 3.4.1
+    },
     paper=THIRD,
     hub="meta-llama/Meta-Llama-3-8B",
-    note="Rate of table 3; schedule and batch of section 3.4.1, where they are the 405B model's.",
+    note="Rate of table 3; schedule and batch of section 3.4.1, where they are the 405B model's: "
+    "4M tokens in rows of 4,096 at first, 16M at last. Betas, decay and clip are not stated: "
+    "Llama 2's.",
 )  # fmt: skip
 LLAMA_3_70B = sized(
     LLAMA_3_8B, "llama-3-70b", 70_553_706_496,
@@ -330,7 +338,7 @@ LLAMA_3_2_1B = sized(
     LLAMA_3_8B, "llama-3.2-1b", 1_235_814_400,
     d_model=2048, n_layers=16, n_heads=32, d_ff=8192, position=longer(32.0), heads=TIED,
     hub="meta-llama/Llama-3.2-1B",
-    note="Pruned from the 8B model and taught by larger ones; no paper says its rate or batch.",
+    note="Pruned from the 8B model and taught by larger ones; no paper says its recipe: Llama 3's.",
 )  # fmt: skip
 LLAMA_3_2_3B = sized(
     LLAMA_3_2_1B, "llama-3.2-3b", 3_212_749_824,

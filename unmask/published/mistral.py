@@ -52,7 +52,7 @@ MISTRAL_7B = llama.sized(
         model_type="mistral", read=_read, write=_write, classes=llama.classes("Mistral")
     ),
     hub="mistralai/Mistral-7B-v0.1",
-    note="The paper does not say how it was trained: rate, batch and schedule are Llama's.",
+    note="The paper does not say how it was trained: the recipe is that of Llama 7B.",
 )  # fmt: skip
 MISTRAL_MINI = llama.mini(
     MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, window=(63,),

@@ -1,7 +1,8 @@
 """GPT-NeoX: Black et al. 2022, arXiv:2204.06745; Pythia: Biderman et al. 2023, arXiv:2304.01373.
 
 "GPT-NeoX-20B: An Open-Source Autoregressive Language Model", "Pythia: A Suite for Analyzing Large
-Language Models Across Training and Scaling".
+Language Models Across Training and Scaling". "Released configuration" are `configs/20B.yml` of
+github.com/EleutherAI/gpt-neox and `models/*/*.yml` of github.com/EleutherAI/pythia.
 """
 
 from collections.abc import Mapping
@@ -36,22 +37,22 @@ PYTHIA = Paper(
 )
 
 BASE = Architecture(
-    vocab_size=50_432,  # section 3.3: 50,257, padded to a multiple of 128 (released code)
-    d_model=6144,  # section 2.1
+    vocab_size=50_432,  # section 3.2: 50,257, padded to a multiple of 128 (released code)
+    d_model=6144,  # section 2
     n_layers=44,
     n_heads=64,
     d_ff=24_576,  # released code
-    position=Rotary(10_000.0, 2048, share=0.25),  # section 2.1.1
+    position=Rotary(10_000.0, 2048, share=0.25),  # section 2.1
     norm=LayerNorm(eps=1e-5),  # released code
     norm_at=PRE,
     norm_final=True,
-    parallel="own_norms",  # section 2.1.2: two norms, by an oversight
+    parallel="own_norms",  # section 2.1: two norms, by an oversight
     activation="gelu",
     bias=BIASED,
     causal=True,
-    dropout=0.0,
+    dropout=0.0,  # released configuration
     attention_dropout=0.0,
-    initialize=Normal(0.02),  # transformers; section 2.1.3 has others
+    initialize=Normal(0.02),  # transformers; section 2.1 has others (`small_init`, `wang_init`)
 )
 
 NAMES = Names(
@@ -138,12 +139,14 @@ GPT_NEOX_20B = Published(
     labels=llama.LABELS,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(ByteBPE(50_257), FRAME),
-    length=2048,  # section 3.2
-    batch_tokens=1538 * 2048,  # section 3.2: about 3.15M
-    rate=0.97e-4,  # section 3.2
+    length=2048,  # section 3
+    batch_tokens=1538 * 2048,  # section 3: about 3.15M
+    rate=0.97e-4,  # released configuration; section 3 prints 0.97e-5
     training={
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01},
-        "schedule": {"kind": "Cosine", "warmup": 0.01, "floor": 0.1},  # appendix B
+        "schedule": {"kind": "Cosine", "warmup": 0.01, "floor": 0.1},  # section 3; warm-up: below
+        "clip": 1.0,  # released configuration, as the warm-up
+        "steps": 150_000,  # section 3
     },
     parameters=20_554_567_680,
     names=NAMES,
@@ -153,20 +156,23 @@ GPT_NEOX_20B = Published(
 
 
 def _pythia(name: str, parameters: int, rate: float, **changes: Any) -> Published:
-    """Return a row of Pythia's table 1; the numbers of rows are the released code's."""
+    """Return a row of Pythia's table 1; the rest is the released configuration's."""
     vocab_size = changes.pop("vocab_size", 50_304)
+    optimizer = {**GPT_NEOX_20B.training["optimizer"], "weight_decay": 0.1}
     return llama.sized(
         GPT_NEOX_20B, f"pythia-{name}", parameters,
         paper=PYTHIA, rate=rate, batch_tokens=1024 * 2048, hub=f"EleutherAI/pythia-{name}",
+        training={**GPT_NEOX_20B.training, "optimizer": optimizer, "steps": 143_000},
         vocab_size=vocab_size, d_ff=4 * changes["d_model"], **changes,
     )  # fmt: skip
 
 
+RATE_OF_1B = "Rate of table 1; 2.5e-4 in the released configuration."
 PYTHIAS = (
     _pythia("70m", 70_426_624, 1e-3, d_model=512, n_layers=6, n_heads=8),
     _pythia("160m", 162_322_944, 6e-4, d_model=768, n_layers=12, n_heads=12),
     _pythia("410m", 405_334_016, 3e-4, d_model=1024, n_layers=24, n_heads=16),
-    _pythia("1b", 1_011_781_632, 3e-4, d_model=2048, n_layers=16, n_heads=8),
+    _pythia("1b", 1_011_781_632, 3e-4, d_model=2048, n_layers=16, n_heads=8, note=RATE_OF_1B),
     _pythia("1.4b", 1_414_647_808, 2e-4, d_model=2048, n_layers=24, n_heads=16),
     _pythia("2.8b", 2_775_208_960, 1.6e-4, d_model=2560, n_layers=32, n_heads=32),
     _pythia(

@@ -91,7 +91,7 @@ QWEN_2_05B = llama.sized(
         model_type="qwen2", read=_read_2, write=_write_2, classes=llama.classes("Qwen2")
     ),
     hub="Qwen/Qwen2-0.5B",
-    note="The report says no rate, batch or schedule of pretraining: they are Llama's.",
+    note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )  # fmt: skip
 QWEN_2_15B = llama.sized(
     QWEN_2_05B, "qwen2-1.5b", 1_543_714_304,

@@ -62,6 +62,7 @@ TRAINING: Mapping[str, Any] = {
     "optimizer": {
         "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # table 9
     },
+    "clip": 0.0,  # table 9
 }  # fmt: skip
 FULL_SENTENCES: Mapping[str, Any] = {"unit": "corpus"}  # section 4.2, "Results"
 
@@ -164,16 +165,22 @@ XLM_R_BASE = replace(
     paper=XLM_R,
     architecture=replace(BASE, vocab_size=250_002),
     tokenizer=TokenizerSpec(Unigram(250_002), FRAME),  # section 3, "Masked Language Models"
-    training=ROBERTA_BASE.training,  # streams: released code, `multilingual_masked_lm`
+    training={
+        **ROBERTA_BASE.training,  # streams: released code, `multilingual_masked_lm`
+        "steps": 1_500_000,  # section 5.2
+    },
     parameters=278_295_186,
     fields=fields("xlm-roberta", "XLMRoberta"),
     hub="FacebookAI/xlm-roberta-base",
-    note="100 languages, smaller ones sampled more often (section 3.2): `--sampling 0.3`.",
+    note="100 languages, smaller ones sampled more often (section 5.2): `--sampling 0.3`. Rate and "
+    "warm-up are RoBERTa's.",
 )
 XLM_R_LARGE = replace(
     XLM_R_BASE,
     name="xlm-roberta-large",
     architecture=replace(XLM_R_BASE.architecture, **_LARGE),  # type: ignore[type-var]
+    rate=ROBERTA_LARGE.rate,
+    training={**ROBERTA_LARGE.training, "steps": 1_500_000},  # section 5.2
     parameters=560_142_482,
     hub="FacebookAI/xlm-roberta-large",
 )
@@ -188,7 +195,8 @@ CAMEMBERT_BASE = replace(
     parameters=110_655_493,
     fields=fields("camembert", "Camembert"),
     hub="almanach/camembert-base",
-    note="French; whole words are hidden in a later version (section 4.2).",
+    note="French; whole words are hidden in a later version (section 4.2). Rate, warm-up and steps "
+    "are RoBERTa's: those of the paper could not be checked.",
 )
 BERTWEET_BASE = replace(
     ROBERTA_BASE,
@@ -196,11 +204,13 @@ BERTWEET_BASE = replace(
     paper=BERTWEET,
     architecture=replace(BASE, vocab_size=64_001, position=Learned(128, OFFSET)),
     length=128,  # section 2
+    batch_tokens=8192 * 128,  # RoBERTa's rows
     training=TRAINING,  # each row a Tweet
     parameters=134_965_505,
     tokenizer=TokenizerSpec(ByteBPE(64_001), FRAME),
     hub="vinai/bertweet-base",
-    note="English Tweets. The paper's 64K pieces are fastBPE's; learned anew here they are bytes'.",
+    note="English Tweets. The paper's 64K pieces are fastBPE's; learned anew here they are bytes'. "
+    "Rate, warm-up, batch and steps are RoBERTa's: those of the paper could not be checked.",
 )
 """Its own tokenizer reads `bpe.codes`; ours, learned from your text, is byte BPE."""
 
