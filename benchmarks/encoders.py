@@ -41,7 +41,7 @@ MODELS = (
 
 TINY = {"d_model": 128, "n_layers": 2, "n_heads": 2, "d_ff": 512}
 OWN = {
-    "albert-mini": {"embed_width": 64, "n_heads": 4},
+    "albert-mini": {"embed_width": 64},
     "electra-mini": {"embed_width": 64, "n_heads": 4},  # two of them for its generator
     "distilbert-mini": {"n_layers": 1},
     "modernbert-mini": {"d_ff": 192},  # gated: three matrices
