@@ -2,19 +2,20 @@
 
     python benchmarks/decoders.py --out FOLDER [--models gpt2-mini,transformer-xl-mini]
         [--tokens 8000000] [--threads 1] [--size tiny]
+    python benchmarks/decoders.py --out FOLDER --tune [--models ...]
     python benchmarks/decoders.py --out FOLDER --table [--minimal-pairs 67]
     python benchmarks/decoders.py --out FOLDER --memory 0,128,512
 
 Each model is a run of `unmask pretrain` in FOLDER, as in benchmarks/encoders.py, as many tokens
 for all. Bits per byte are of held-out text that no run has seen, pieces of as many tokens as in
 training, each read on its own; Transformer-XL goes on with its memory. XLNet and GPT-BERT are
-asked in the order of the text; UniLM, which hides a part of it in any order, is not. What the runs
-are worth in fine-tuning: `python benchmarks/methods.py FOLDER/RUN --methods full [--random]`.
+asked in the order of the text; UniLM, which hides a part of it in any order, is not. With --tune,
+each run and the same network from random weights are tuned as benchmarks/encoders.py does it.
 
 With --memory, Transformer-XL is asked with memories of these lengths, and beside that by reading a
 window anew for each token, which sees as much: bits per byte, and seconds for a token.
 
-Data: ../shared/data/wikipedia-en, ../shared/data/zero_shot.
+Data: ../shared/data/wikipedia-en, zero_shot, and those of benchmarks/encoders.py --tune.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from encoders import DATA, pretrain
+from encoders import DATA, pretrain, tune, tuned_table
 
 import unmask
 from unmask.batch import Batch, Visibility
@@ -128,6 +129,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=8_000_000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--size", choices=("tiny", "mini"), default="tiny")
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--minimal-pairs", type=int, default=6_700)
     parser.add_argument("--documents", type=int, default=100, help="of held-out text")
@@ -138,12 +140,16 @@ def main() -> int:
         lengths = [int(n) for n in asked.memory.split(",")]
         memories(asked.out / "transformer-xl-mini", lengths, held_out(asked.documents))
         return 0
+    if asked.tune:
+        return max(tune(model, asked.out) for model in asked.models.split(","))
     if asked.table:
         print("| model | tokens | bits per byte | BLiMP | tokens/s |")
         print(f"| --- |{' ---: |' * 4}")
         for model in asked.models.split(","):
             if (asked.out / model / "config.json").is_file():
-                print(row(asked.out / model, asked.minimal_pairs, held_out(asked.documents)))
+                texts = held_out(asked.documents)
+                print(row(asked.out / model, asked.minimal_pairs, texts), flush=True)
+        print(tuned_table(asked.out, asked.models.split(",")))
         return 0
     asked.out.mkdir(parents=True, exist_ok=True)
     failed = [

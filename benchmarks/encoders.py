@@ -119,6 +119,13 @@ def tune(model: str, out: Path) -> int:
     return max(subprocess.run([*command, *r], check=False).returncode for r in ([], ["--random"]))
 
 
+def tuned_table(out: Path, models: Sequence[str]) -> str:
+    """Say what the tuned runs scored, as a table."""
+    each = " | ".join(f"{task} | {task}, random" for task in TASKS)
+    head = f"\n| model | {each} |\n| --- |{' ---: |' * 2 * len(TASKS)}"
+    return "\n".join([head, *tuned_rows(out, models)])
+
+
 def tuned_rows(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Say what the tuned runs scored, mean and spread, and what random weights did."""
     path = out / "tuned" / "runs.jsonl"
@@ -170,9 +177,7 @@ def main() -> int:
         for model in asked.models.split(","):
             if (asked.out / model / "data" / "shards.json").is_file():
                 print(row(asked.out / model))
-        each = " | ".join(f"{task} | {task}, random" for task in TASKS)
-        print(f"\n| model | {each} |\n| --- |{' ---: |' * 2 * len(TASKS)}")
-        print("\n".join(tuned_rows(asked.out, asked.models.split(","))))
+        print(tuned_table(asked.out, asked.models.split(",")))
         return 0
     asked.out.mkdir(parents=True, exist_ok=True)
     failed = [
