@@ -69,7 +69,8 @@ class Example:
     source: Int[np.ndarray, "s"] | None = None
     """Read by the encoder, when there is one."""
     segments: Int[np.ndarray, "t"] | None = None
-    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it."""
+    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
+    token is of neither (`Special.summary`) is told where examples are laid out."""
     part: Int[np.ndarray, "t"] | None = None
     """0, then 1: two parts of a text that do not see each other; places are counted from the start
     of each. None: the text is one."""
