@@ -25,6 +25,7 @@ CASES = {
     "no clamp": {"clamp_len": -1},
     "norms first": {"pre_lnorm": True},
     "one table": {"cutoffs": [], "div_val": 1},
+    "one table, clusters": {"div_val": 1},
 }
 
 

@@ -43,6 +43,12 @@ class Tokens:
     def __getitem__(self, part: slice) -> "Tokens":
         return Tokens(self.ids[part], self.marks[part])
 
+    def turned(self) -> "Tokens":
+        """Read the text from its end: a token then begins what it ended."""
+        first = np.full(min(len(self), 1), WORD | SENTENCE | PARAGRAPH, self.marks.dtype)
+        other = None if self.other is None else self.other.turned()
+        return Tokens(self.ids[::-1], np.concatenate((first, self.marks[:0:-1])), other)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -63,7 +69,8 @@ class Example:
     source: Int[np.ndarray, "s"] | None = None
     """Read by the encoder, when there is one."""
     segments: Int[np.ndarray, "t"] | None = None
-    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it."""
+    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
+    token is of neither (`Special.summary`) is told where examples are laid out."""
     part: Int[np.ndarray, "t"] | None = None
     """0, then 1: two parts of a text that do not see each other; places are counted from the start
     of each. None: the text is one."""
@@ -85,6 +92,9 @@ class Example:
     ahead: bool = False
     """Each place is asked for the token after its own: what is asked at i is read, if at all, at
     i + 1. Models do not read it. False: it is asked where it stands."""
+    kept: int | None = None
+    """Of a piece of a stream: so many of its first tokens see nothing of the others, and are what a
+    memory holds of it; the next piece goes on behind them. None: all are."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +186,9 @@ class Memory:
         return self.states[0].shape[1] if self.states else 0
 
     def exchange(
-        self, layer: int, x: "Float[torch.Tensor, 'b t d']"
+        self, layer: int, x: "Float[torch.Tensor, 'b t d']", kept: int | None = None
     ) -> "Float[torch.Tensor, 'b m d'] | None":
-        """Give what stood behind x in a layer, and remember x.
+        """Give what stood behind x in a layer, and remember the first `kept` columns of x, or all.
 
         Raises:
             ValueError: what is remembered is of another number of rows.
@@ -190,7 +200,7 @@ class Memory:
             raise ValueError(
                 f"the memory is of {len(behind)} rows, but {len(x)} are to go on with it"
             )
-        new = x.detach()
+        new = x.detach()[:, :kept]
         new = new if behind is None else torch.cat((behind.to(new.dtype), new), 1)
         new = new[:, -self.length :]
         self.states[layer : layer + 1] = [new]
@@ -238,6 +248,9 @@ class Batch:
     """The columns of tokens that see all of their text and are seen by all of it, whatever a
     layer's window (see `Example.wide`); -1 where a row has fewer than another."""
     blind: bool = False
+    kept: int | None = None
+    """So many of the first columns are what a memory holds of the rows (see `Example.kept`). None:
+    all are."""
     goes_on: bool | None = None
     """Rows are pieces of streams: whether each goes on where that of the batch before ended, or
     begins. None: they are texts of their own."""

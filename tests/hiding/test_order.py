@@ -11,10 +11,11 @@ from vocabularies import BERT
 from unmask.batch import IGNORE, WORD
 from unmask.hiding.choose import Contexts, Everything, can_be_hidden
 from unmask.hiding.conceal import Order
-from unmask.hiding.objectives import XLNET, Hide
+from unmask.hiding.objectives import Hide
 from unmask.hiding.show import explain
 
 TEXTS = InMemory(60_000)
+XLNET = Hide(Contexts(), Order())
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -18,6 +18,10 @@ T5 = Special(
     sentinels=tuple(range(99, 91, -1)), ids=frozenset({0, 1, 2, *range(92, 100)}),
 )  # fmt: skip
 GPT = Special(size=100, pad=99, start=99, end=99, unknown=99, ids=frozenset({99}))
+XLNET = Special(
+    size=100, pad=0, unknown=1, start=2, end=3, mask=4, between=(5,), after=(5, 6),
+    ids=frozenset(range(7)),
+)  # fmt: skip
 LLAMA = Special(
     size=100, pad=1, start=0, end=1, unknown=2, before=(0,), ids=frozenset({0, 1, 2})
 )  # fmt: skip

@@ -31,6 +31,7 @@ GPT_BERT = Special(
     size=60, pad=3, start=1, end=2, mask=4, unknown=0, before=(1,), between=(1,),
     ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
+XLNET = replace(BERT, before=(), between=(3,), after=(3, 2))
 NEXT = Hide(Tokenwise(0.3), PlaceBefore())
 WORDS = st.integers(5, 39)
 
@@ -75,6 +76,7 @@ CASES = [
     Case("T5, prefix", Hide(Tail(), Sentinels()), T5, None),
     Case("a mixture", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
     Case("UniLM", objectives.UNILM, BERT, 0.15),
+    Case("XLNet, what follows", replace(objectives.XLNET, random=0.0), XLNET, 1 / 6),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

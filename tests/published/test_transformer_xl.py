@@ -70,7 +70,9 @@ def test_the_published_configuration_has_its_window() -> None:
     assert TRANSFORMER_XL.fields.write(a)["mem_len"] == 1600
 
 
-@pytest.mark.parametrize("name", ["transformer-xl-mini", "transformer-xl-words-mini"])
+@pytest.mark.parametrize(
+    "name", ["transformer-xl-mini", "transformer-xl-words-mini", "transformer-xl-base"]
+)
 def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     """In the reference's format, whichever of the family's cards it is."""
     card = MODELS[name]
@@ -78,7 +80,8 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     assert isinstance(a, Architecture)
     if a.adaptive:
         a = replace(a, vocab_size=60, adaptive=replace(a.adaptive, cutoffs=(20, 40)))
-    small = replace(card, architecture=replace(a, vocab_size=60, d_model=32, n_layers=1, d_ff=32))
+    sizes = {"d_model": 32, "n_layers": 1, "n_heads": 4, "d_ff": 32}
+    small = replace(card, architecture=replace(a, vocab_size=60, **sizes))
     model = small.build().initialize(0).eval()
     write_folder(tmp_path, model, small, None)
     again = open_folder(tmp_path)
@@ -88,9 +91,10 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     assert torch.equal(again.model(batch).loss, model(batch).loss)
 
 
+@pytest.mark.parametrize("case", ["adaptive", "one table, clusters"])
 @torch.no_grad()
-def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it() -> None:
-    model = opened("adaptive")
+def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it(case: str) -> None:
+    model = opened(case)
     head = model.language
     hidden = torch.randn(40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     logs = head.scores(hidden)

@@ -1,5 +1,6 @@
 """XLNet against transformers: two streams, orders, a memory, rows that are read backward."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from reference import V, saved, xlnet
 from unmask.batch import Batch, Memory, Visibility
 from unmask.checkpoints.huggingface import open_folder
 from unmask.evaluation.continuations import Pair, token_likelihoods
+from unmask.finetuning.ask import Around
 from unmask.generation.fill import fill
 from unmask.heads.model import Model
+from unmask.hiding.collate import pad
 from unmask.model.architecture import Architecture
 from unmask.published.catalogue import MODELS
 from unmask.tokens.tokenizer import TokenizerSpec, Unigram, learn
@@ -61,6 +64,54 @@ def test_a_memory_equals_the_reference(both) -> None:
         out = reference.transformer(ids, mems=theirs, use_mems=True, **THEIRS)
         close(said, out.last_hidden_state)
         theirs = out.mems
+
+
+@torch.no_grad()
+def test_rows_of_which_a_part_is_kept_equal_the_reference(tmp_path: Path) -> None:
+    """What `reuse_len` says of the memory, what the order says of the parts, and three segments."""
+    reference = xlnet(reuse_len=6)
+    ours = open_folder(saved(reference, tmp_path)).model
+    rank = torch.tensor([[0, 0, 2, 0, 0, 1, 3, 5, 4, 3, 3, 3]] * B)
+    segments = torch.tensor([[0] * 8 + [1] * 3 + [2]] * B)
+    hidden = torch.zeros(B, T, dtype=torch.bool)
+    hidden[:, ASKED] = True
+    unseen = (rank[:, None, :] > rank[:, :, None]) | (
+        (rank[:, None, :] == rank[:, :, None]) & hidden[:, :, None]
+    )
+    told = {**THEIRS, "perm_mask": unseen.float(), "token_type_ids": segments}
+    memory, theirs = Memory(8), None
+    for ids in (IDS, MORE, IDS):
+        batch = Batch(
+            inputs=ids, segments=segments, visibility=Visibility(rank=rank), blind=True,
+            memory=memory, kept=6,
+        )  # fmt: skip
+        out = reference.transformer(ids, mems=theirs, use_mems=True, **told)
+        close(ours.hidden(batch)[:, ASKED], out.last_hidden_state)
+        theirs = out.mems
+        assert [len(x) for x in theirs] == [len(memory)] * len(theirs)
+
+
+@pytest.mark.parametrize("texts", [("ax by cz",), ("ax by cz", "by ez")], ids=["one", "two"])
+def test_segments_are_those_of_the_reference_s_tokenizer(
+    texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    """In what is read, and in what transformers makes of our files: <cls> is of neither text."""
+    from transformers import AutoTokenizer, XLNetTokenizer
+
+    words = [f"{a}{b}" for a in "abcde" for b in "xyz"]
+    known = learn(TokenizerSpec(Unigram(60), XLNET), [" ".join(words) * 20])
+    known.save(tmp_path)
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
+    reference = XLNetTokenizer([tuple(piece) for piece in vocabulary])
+    theirs = reference(*texts, return_token_type_ids=True)
+    saved_ = AutoTokenizer.from_pretrained(tmp_path)(*texts)  # says by itself that they are read
+    around = Around.of(known.special, MODELS["xlnet-mini"].architecture, 64)
+    example, _ = around.frame([known.encode(text).ids for text in texts])
+    ours = pad([example], known.special)
+    assert ours.inputs[0].tolist() == theirs["input_ids"] == saved_["input_ids"]
+    assert ours.segments is not None
+    assert ours.segments[0].tolist() == theirs["token_type_ids"] == saved_["token_type_ids"]
+    assert ours.segments[0].unique().tolist() == ([0, 2] if len(texts) == 1 else [0, 1, 2])
 
 
 @torch.no_grad()

@@ -58,6 +58,20 @@ def test_a_setting_of_the_objective_can_be_changed() -> None:
     assert {said.label for said in always} == {"1: B comes from elsewhere"}
 
 
+def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
+    two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
+    said = [hidden("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
+    seconds = {
+        "".join(c.piece for c in e.inputs if c.segment and c.role != "special") for e in said
+    }
+    assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in said)
+    assert all("read first, and see none of the others" in e.sees for e in said)
+    whole = hidden("xlnet-mini", " ".join(two), changes=["random=0.0", "kept=0.0"])
+    assert "read first" not in whole.sees
+    text = "".join(c.piece for c in whole.inputs if c.role != "special")
+    assert {second in text for second in seconds} == {True, False}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

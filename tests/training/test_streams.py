@@ -9,9 +9,10 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE, Memory, Tokens
 from unmask.checkpoints import folder as checkpoints
 from unmask.hiding import objectives
+from unmask.hiding.loader import another
 from unmask.model.architecture import Architecture
 from unmask.published.catalogue import MODELS
 from unmask.serving.prepare import prepare
@@ -74,27 +75,122 @@ def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None
     assert not (asked == IGNORE).any()
 
 
-def test_every_other_stream_is_read_from_its_end(shards: Shards) -> None:
-    recipe = replace(RECIPE, both_ways=True)
-    data = lay_out(shards, recipe, objectives.XLNET, LENGTH)
-    special = shards.tokenizer.special
-    frame = len(special.before) + len(special.after)
-    (first,), (second,) = (micro for micro, _ in itertools.islice(data.batches(None), 2))
-    assert first.backward is not None
-    assert first.backward.tolist() == [False, True, False, True]
+XLNET = replace(RECIPE, model="xlnet-mini", both_ways=True, batch_tokens=4 * 32)
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """XLNet's rows, of 32 tokens."""
+    folder = tmp_path_factory.mktemp("xlnet")
+    (folder / "text.txt").write_text(corpus(60, seed=4))
+    prepare(
+        [folder / "text.txt"], out=folder / "data", model="xlnet-mini", vocab_size=120, quiet=True
+    )
+    return lay_out(Shards.open(folder / "data"), XLNET, objectives.XLNET, 32)
+
+
+def rows_in_turn(data: Data, step: int) -> list[Tokens]:
+    """The texts of the rows of a step, every other from its end."""
     n = len(data.train.rows) // 4
-    for batch, step in ((first, 0), (second, 1)):
-        for row in range(4):
-            number = row * n + (n - 1 - step if row % 2 else step)
-            text = data.train.texts.text(*data.train.rows[number].tolist()).ids
-            read = batch.inputs[row].flip(0) if row % 2 else batch.inputs[row]
-            assert read.tolist() == [*special.before, *text.tolist(), *special.after]
-            assert len(read) == len(text) + frame
-        rank = batch.visibility.rank
-        assert rank is not None
-        assert batch.targets is not None
-        assert ((rank > 0) == (batch.targets != IGNORE)).all()
-        assert (batch.targets[rank > 0] == batch.inputs[rank > 0]).all()
+    numbers = [row * n + (n - 1 - step if row % 2 else step) for row in range(4)]
+    found = [data.train.texts.text(*data.train.rows[i].tolist()) for i in numbers]
+    return [text.turned() if row % 2 else text for row, text in enumerate(found)]
+
+
+def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: Data) -> None:
+    """The kept parts of a stream are its text; of the second texts, half stand there too."""
+    special = ahead.shards.tokenizer.special
+    sep, cls = special.after
+    n_steps = len(ahead.train.rows) // 4
+    everything = ahead.train.texts.text(0, ahead.train.texts.n_places).ids.tolist()
+    kept: list[list[int]] = [[], [], [], []]
+    follows = total = 0
+    for step, ((batch,), _) in enumerate(itertools.islice(ahead.batches(None), n_steps)):
+        assert batch.inputs.shape == (4, 32)
+        assert batch.kept == 16
+        assert batch.backward is not None
+        assert batch.backward.tolist() == [False, True, False, True]
+        assert batch.goes_on == (step > 0)
+        assert batch.visibility.document is None
+        assert batch.visibility.rank is not None
+        assert batch.segments is not None
+        for row, text in enumerate(rows_in_turn(ahead, step)):
+            read, whole = batch.inputs[row].tolist(), text.ids.tolist()
+            kept[row] += read[:16]
+            mark = read.index(sep)
+            a, b = read[16:mark], read[mark + 1 : -2]
+            assert a
+            assert b
+            assert read[-2:] == [sep, cls]
+            assert [*read[:16], *a] == whole[:mark]
+            told = [0] * (mark + 1) + [1] * (len(b) + 1) + [2]
+            assert batch.segments[row].tolist() == told
+            rank = batch.visibility.rank[row]
+            assert int(rank[:16].max()) < int(rank[16:].min())
+            total += 1
+            if b == whole[mark:]:
+                follows += 1
+                continue
+            forward = b[::-1] if row % 2 else b
+            assert any(
+                everything[i : i + len(b)] == forward for i in range(len(everything) - len(b) + 1)
+            )
+    assert total == 4 * n_steps > 150
+    assert 0.38 < follows / total < 0.62
+    for row in range(4):
+        first, last = (ahead.train.rows[row * n_steps + i] for i in (0, n_steps - 1))
+        stream = ahead.train.texts.text(int(first[0]), int(last[1]))
+        stream = stream.turned() if row % 2 else stream
+        assert kept[row] == stream.ids[: len(kept[row])].tolist()
+
+
+def test_a_second_text_from_elsewhere_is_of_another_document(ahead: Data) -> None:
+    rows, numbers = ahead.train.rows, ahead.train.documents
+    for row in range(len(rows)):
+        drawn = another(row, rows, numbers, np.random.default_rng(row))
+        assert drawn is not None
+        start, end = drawn
+        assert end <= rows[row, 0] or start >= rows[row, 1]
+        assert numbers[rows[:, 0].searchsorted(start)] != numbers[row]
+
+
+def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: Data) -> None:
+    def said(data: Data, n: int, cursor: object = None) -> list[object]:
+        return [
+            (b.inputs.tolist(), b.targets.tolist(), b.segments.tolist(), b.kept, after)
+            for (b,), after in itertools.islice(data.batches(cursor), n)
+        ]
+
+    n_steps = len(ahead.train.rows) // 4
+    whole = said(ahead, n_steps + 4)
+    assert said(replace(ahead, workers=1), 5) == whole[:5]
+    assert said(ahead, 6, whole[n_steps - 3][-1]) == whole[n_steps - 2 :], "into the next epoch"
+    assert whole[0][:2] != whole[n_steps][:2], "hidden anew, and other second texts"
+
+
+@torch.no_grad()
+def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: Data) -> None:
+    """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
+    card = MODELS["xlnet-mini"]
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    a = replace(a, d_model=16, n_layers=3, n_heads=2, d_ff=32)
+    model = network(replace(card, architecture=a), XLNET, ahead.shards.tokenizer).eval()
+    ((first,), _), ((second,), _) = itertools.islice(ahead.batches(None), 2)
+
+    def remembered(column: int | None) -> list[torch.Tensor]:
+        memory, inputs = Memory(24), first.inputs.clone()
+        if column is not None:
+            inputs[:, column] = (inputs[:, column] + 1) % 100
+        for ids, batch in ((inputs, first), (second.inputs, second)):
+            model.hidden(replace(batch, inputs=ids, memory=memory))
+        assert len(memory) == 24
+        return memory.states
+
+    before = remembered(None)
+    for column in range(32):
+        same = [torch.equal(x, y) for x, y in zip(remembered(column), before, strict=True)]
+        assert all(same) == (column >= 16)
 
 
 def test_the_same_for_any_workers_and_after_resuming(shards: Shards) -> None:

@@ -391,7 +391,7 @@ def write_folder(
         state = card.names.without_prefix(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
-        tokenizer.save(folder, segments=None if model.stack.n_segments else False)
+        tokenizer.save(folder, segments=None if model.stack.tells_segments else False)
         if "language" in model.specs and (model.stack.causal):
             _write_json(folder / "generation_config.json", _special_ids(tokenizer.special, model))
 

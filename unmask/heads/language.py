@@ -299,32 +299,36 @@ class AdaptiveHead(LanguageHead):
     """Adaptive softmax (Grave et al. 2017, arXiv:1609.04309, section 4), tied to the tables.
 
     A token of the first cluster is scored among these and the clusters; a rarer one is as likely as
-    its cluster, times its share of that. Vectors and maps are those of the embedding (Baevski and
-    Auli 2019, arXiv:1809.10853, section 3; Transformer-XL, released code: but for the first map,
-    which is the head's own).
+    its cluster, times its share of that. Vectors and maps, where there are any, are those of the
+    embedding (Baevski and Auli 2019, arXiv:1809.10853, section 3; Transformer-XL, released code:
+    but for the first map, which is the head's own).
     """
 
     def __init__(self, spec: Language, a: Architecture, table: AdaptiveEmbedding) -> None:
         super().__init__(spec, a, table.table(0))
         self.bias = None  # there is one for each cluster, whatever `spec` says
-        self.first = nn.Linear(a.d_model, table.table(0).embedding_dim, bias=False)
-        n = len(table.tables)
-        self.clusters = nn.Linear(table.table(0).embedding_dim, n - 1) if n > 1 else None
+        width, n = table.table(0).embedding_dim, table.n_clusters
+        self.first = nn.Linear(a.d_model, width, bias=False) if len(table.maps) else None
+        self.clusters = nn.Linear(width, n - 1) if n > 1 else None
         self.biases = nn.ParameterList(
-            nn.Parameter(torch.zeros(table.table(i).num_embeddings)) for i in range(n)
+            nn.Parameter(torch.zeros(table.table(i).num_embeddings))
+            for i in range(len(table.tables))
         )
         self._tables = (table,)
 
     def flops(self, length: int, asked: float) -> float:
         """Count the forward's FLOPs a token: of the first level, which most tokens do not leave."""
-        table = self._tables[0].table(0)
-        return asked * 2 * (self.first.weight.numel() + table.weight.numel())
+        before = 0 if self.first is None else self.first.weight.numel()
+        return asked * 2 * (before + self._tables[0].vectors(0).numel())
 
     def _level(self, hidden: Float[Tensor, "*n d"], i: int) -> Float[Tensor, "*n _"]:
         """Score the tokens of cluster i; after those of the first one, the clusters."""
         table = self._tables[0]
-        narrow = self.first(hidden) if i == 0 else hidden @ table.map(i).weight
-        own = F.linear(narrow, table.table(i).weight, self.biases[i])
+        narrow = hidden
+        if self.first is not None:
+            narrow = hidden @ table.map(i).weight if i else self.first(hidden)
+        bias = table.of_cluster(list(self.biases), i)
+        own = F.linear(narrow, table.vectors(i), bias)
         if i or self.clusters is None:
             return own
         return torch.cat((own, self.clusters(narrow)), -1)
@@ -336,7 +340,7 @@ class AdaptiveHead(LanguageHead):
         n = self._tables[0].ends[1]
         rest = [
             first[..., n + i - 1, None] + self._level(hidden, i).float().log_softmax(-1)
-            for i in range(1, len(self.biases))
+            for i in range(1, self._tables[0].n_clusters)
         ]
         return torch.cat((first[..., :n], *rest), -1)
 
@@ -360,7 +364,7 @@ class AdaptiveHead(LanguageHead):
         among = torch.where(cluster > 0, int(ends[1]) + cluster - 1, targets)
         total = F.cross_entropy(first, among, reduction="sum")
         hits = first.argmax(-1) == among
-        for i in range(1, len(self.biases)):
+        for i in range(1, self._tables[0].n_clusters):
             where = torch.nonzero(cluster == i).squeeze(1)
             own, wanted = self._level(hidden[where], i).float(), targets[where] - int(ends[i])
             total = total + F.cross_entropy(own, wanted, reduction="sum")

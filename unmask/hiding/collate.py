@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from unmask.batch import IGNORE, Batch, Example, Visibility
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SUMMARY, Special
 
 ENOUGH = 512
 """Tokens with which a group is as fast as a larger one."""
@@ -43,6 +43,7 @@ class Arrays:
     wide: Int[np.ndarray, "b g"] | None
     blind: bool
     ahead: Bool[np.ndarray, "b t"] | None
+    kept: int | None
     goes_on: bool | None = None
     backward: Bool[np.ndarray, "b"] | None = None
 
@@ -70,6 +71,7 @@ class Arrays:
             among=tensor(self.among),
             wide=tensor(self.wide),
             blind=self.blind,
+            kept=self.kept,
             goes_on=self.goes_on,
             backward=tensor(self.backward),
             ahead=tensor(self.ahead),
@@ -208,14 +210,16 @@ def arrange(
     turn = None
     if any(e.turn is not None for e in examples):
         turn = _fill(groups, _turn, t, 0)
+    inputs = _fill(groups, lambda e: e.inputs, t, special.pad)
     segments = None
-    if any(e.segments is not None for e in examples):
+    if special.summary is not None or any(e.segments is not None for e in examples):
         segments = _fill(groups, _segments, t, 0)
+        segments[inputs == special.summary] = SUMMARY
     ahead = None
     if any(e.ahead for e in examples):
         ahead = _fill(groups, _ahead, t, 0).astype(bool)
     return Arrays(
-        inputs=_fill(groups, lambda e: e.inputs, t, special.pad),
+        inputs=inputs,
         targets=targets,
         asked=None if len(asked) == targets.size else asked,
         causal=causal,
@@ -234,6 +238,7 @@ def arrange(
         wide=_wide(groups),
         blind=examples[0].blind,
         ahead=ahead,
+        kept=examples[0].kept if len({e.kept for e in examples}) == 1 else None,
     )
 
 

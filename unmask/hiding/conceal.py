@@ -235,8 +235,8 @@ class Order(_Framed):
     Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
     as it is; the rank of a shown token is 0, that of a hidden one its place in the order, from 1.
     What asks may see only lower ranks, so not its own token (`Example.blind`).
-    Deviates: the order is drawn over the whole text; in the released code, over each of its halves
-    apart, the second after the first.
+    Deviates: special tokens are shown; in the released code they have a place in the order, too,
+    and are seen from there on.
     """
 
     random: bool = True

@@ -187,7 +187,8 @@ class Streams(Plan):
     width: int
     """Tokens of a row, of which a step has so many as fit `batch_tokens`."""
     both_ways: bool = False
-    """Every other stream is read from its end, row by row: its rows are -1 - their numbers."""
+    """Every other stream is read from its end, row by row: its rows are -1 - their numbers. What is
+    put around a text stands at the same end of the row (released code, `bi_data`)."""
 
     @cached_property
     def n_windows(self) -> int:
@@ -413,19 +414,7 @@ class _Maker:
             text = replace(text, before=int(self.texts.text(start - 1, start).ids[0]))
         if self.others is not None and (other := another(row, *self.others, rng)) is not None:
             text = replace(text, other=self.texts.text(*other))
-        example = self.objective(text, self.special, rng)
-        return _turned(example) if backward else example
-
-
-def _turned(example: Example) -> Example:
-    """Lay a text out from its end to its beginning."""
-    each = {name: getattr(example, name) for name in ("rank", "segments")}
-    return replace(
-        example,
-        inputs=example.inputs[::-1],
-        targets=example.targets[::-1],
-        **{name: x[::-1] for name, x in each.items() if x is not None},
-    )
+        return self.objective(text.turned() if backward else text, self.special, rng)
 
 
 def another(
@@ -434,13 +423,20 @@ def another(
     documents: Int[np.ndarray, "n"] | None,
     rng: np.random.Generator,
 ) -> tuple[int, int] | None:
-    """Draw a row of another document; where there is one document, another row; None of one row."""
+    """Draw a row of another document; where there is one document, another row; None of one row.
+
+    Rows that overlap this one are no other.
+    """
     first, end = row, row + 1
     if documents is not None:
         first = int(np.searchsorted(documents, documents[row], "left"))
         end = int(np.searchsorted(documents, documents[row], "right"))
         if end - first == len(rows):
             first, end = row, row + 1
+    while first and rows[first - 1, 1] > rows[row, 0]:
+        first -= 1
+    while end < len(rows) and rows[end, 0] < rows[row, 1]:
+        end += 1
     n = len(rows) - (end - first)
     if not n:
         return None

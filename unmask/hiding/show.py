@@ -283,10 +283,12 @@ def _sees(example: Example) -> str:
         ahead = "; what is hidden is asked for in the place before it" if example.ahead else ""
         return "every token sees every token" + (" of its own part" if parts else ahead)
     if example.blind:
-        return (
+        order = (
             "shown tokens see each other; a hidden one is told from these and from the hidden ones "
             "before it in an order"
         )
+        kept = f"the first {example.kept} tokens are read first, and see none of the others; "
+        return kept + order if example.kept else order
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before

@@ -1,6 +1,8 @@
 """Token vectors that are the narrower, the rarer the token is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -15,7 +17,9 @@ class Adaptive:
     """The vocabulary, the most frequent tokens first, is cut into clusters.
 
     Baevski and Auli 2019, arXiv:1809.10853, section 3: vectors of the first cluster have the width
-    of the embedding, those of each next a `factor`-th of the one before; a map widens each.
+    of the embedding, those of each next a `factor`-th of the one before; a map widens each. Where
+    all are equally wide there is one table and no map (Dai et al. 2019, arXiv:1901.02860, released
+    code, `div_val` = 1: the smaller model of WikiText-103), and clusters are of the scores alone.
     """
 
     cutoffs: tuple[int, ...]
@@ -26,8 +30,8 @@ class Adaptive:
         ascending = list(self.cutoffs) == sorted({*self.cutoffs})
         if not self.cutoffs or not ascending or self.cutoffs[0] < 1:
             raise ValueError(f"cutoffs must be ids in ascending order, from 1, got {self.cutoffs}")
-        if self.factor < 2:
-            raise ValueError(f"factor must be at least 2, got {self.factor}")
+        if self.factor < 1:
+            raise ValueError(f"factor must be at least 1, got {self.factor}")
 
     def ends(self, vocab_size: int) -> tuple[int, ...]:
         """Return the first id of each cluster that has tokens; at last, how many ids there are."""
@@ -43,17 +47,25 @@ class Adaptive:
 
 
 class AdaptiveEmbedding(nn.Module):
-    """Ids -> vectors, from a table and a map for each cluster."""
+    """Ids -> vectors, from a table and a map for each cluster, or from one table."""
 
     def __init__(self, spec: Adaptive, vocab_size: int, sizes: Sizes) -> None:
         super().__init__()
         self.ends, d = spec.ends(vocab_size), sizes.d_embed
-        widths = [d // spec.factor**i for i in range(len(self.ends) - 1)]
+        widths = [d // spec.factor**i for i in range(self.n_clusters)]
         if widths[-1] < 1:
             raise ValueError(f"{len(widths)} clusters, each {spec.factor} times narrower, of {d}")
-        counts = [b - a for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
+        counts = [b - a for a, b in pairwise(self.ends)]
+        if spec.factor == 1:
+            counts, widths = [vocab_size], [d]
         self.tables = nn.ModuleList(nn.Embedding(n, w) for n, w in zip(counts, widths, strict=True))
-        self.maps = nn.ModuleList(nn.Linear(w, d, bias=False) for w in widths)
+        mapped = widths if spec.factor > 1 else []
+        self.maps = nn.ModuleList(nn.Linear(w, d, bias=False) for w in mapped)
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters there are."""
+        return len(self.ends) - 1
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:
@@ -61,18 +73,28 @@ class AdaptiveEmbedding(nn.Module):
         return self.table(0).weight
 
     def table(self, i: int) -> nn.Embedding:
-        """Return the table of a cluster."""
+        """Return a table: of a cluster, where each has one."""
         return cast(nn.Embedding, self.tables[i])
 
     def map(self, i: int) -> nn.Linear:
-        """Return the map that widens the vectors of a cluster."""
+        """Return the map that widens the vectors of a cluster, where each has one."""
         return cast(nn.Linear, self.maps[i])
+
+    def of_cluster(self, parts: Sequence[Tensor], i: int) -> Tensor:
+        """Return what belongs to cluster i of tensors that have a row for each token of a table."""
+        return parts[i] if len(self.maps) else parts[0][self.ends[i] : self.ends[i + 1]]
+
+    def vectors(self, i: int) -> Float[Tensor, "n w"]:
+        """Return the vectors of a cluster's tokens, as narrow as they are."""
+        return self.of_cluster([self.table(j).weight for j in range(len(self.tables))], i)
 
     def forward(self, ids: Int[Tensor, "*b"]) -> Float[Tensor, "*b d"]:
         """Look up vectors, cluster by cluster."""
+        if not len(self.maps):
+            return self.table(0)(ids)
         flat = ids.flatten()
         out = self.weight.new_zeros(len(flat), self.map(0).out_features)
-        for i, (low, high) in enumerate(zip(self.ends[:-1], self.ends[1:], strict=True)):
+        for i, (low, high) in enumerate(pairwise(self.ends)):
             where = torch.nonzero((flat >= low) & (flat < high)).squeeze(1)
             vectors = self.map(i)(self.table(i)(flat[where] - low))
             out = out.index_copy(0, where, vectors.to(out.dtype))

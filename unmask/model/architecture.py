@@ -124,6 +124,13 @@ class Architecture:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
 
     @property
+    def tells_segments(self) -> bool:
+        """Whether the network is told which of two texts a token is of."""
+        return self.n_segments > 0 or (
+            isinstance(self.position, Relative) and self.position.segments
+        )
+
+    @property
     def groups(self) -> int:
         """Heads of keys and values: of one group of queries each."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads

@@ -652,7 +652,7 @@ class Away(NamedTuple):
     sinusoids: Float[Tensor, "way n d"]
     """Of rows that are read forward, and of those that are read backward, where there are such."""
     backward: Bool[Tensor, "b"] | None
-    other: Int[Tensor, "b t s"] | None
+    other: Bool[Tensor, "b t s"] | None
 
 
 class RelativeModule(PositionModule):
@@ -685,7 +685,7 @@ class RelativeModule(PositionModule):
         other = None
         if self.scheme.segments and batch is not None and batch.segments is not None:
             behind = nn.functional.pad(batch.segments, (keys - t, 0))  # segment 0, in the memory
-            other = (behind[:, keys - t :, None] != behind[:, None, :]).long()
+            other = behind[:, keys - t :, None] != behind[:, None, :]
         return Away(self.dropout(table), backward, other)
 
     def layer(self, i: int) -> Place:
@@ -729,8 +729,8 @@ class RelativePlace(Place):
         bias = by_distance((q + (self.v - self.u)[:, None]) @ r.mT, keys)
         if geometry.other is not None and self.segments is not None and self.w is not None:
             scores = (q + (self.w - self.u)[:, None]) @ self.segments.movedim(0, -1)  # [b h t 2]
-            index = geometry.other[:, None].expand(-1, scores.shape[1], -1, -1)
-            bias = bias + scores.gather(-1, index)
+            same, other = scores.split(1, -1)
+            bias = bias + torch.where(geometry.other[:, None], other, same)
         return bias * attention.scale
 
 

@@ -243,7 +243,7 @@ class Transformer(nn.Module):
                 memory_sight=memory_sight,
                 cache=cache,
                 i=i,
-                behind=None if recalled is None else recalled.exchange(i, x),
+                behind=None if recalled is None else recalled.exchange(i, x, batch.kept),
             )
             sight = sights[self.a.reach(i)]
             if decoder is not None and (decoder.strict or last):

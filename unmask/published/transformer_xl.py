@@ -108,8 +108,6 @@ _READ, _WRITE = by_table(
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a = _READ(theirs)
     cutoffs, factor = tuple(theirs.get("cutoffs", ())), theirs.get("div_val", 4)
-    if cutoffs and factor < 2:
-        raise ValueError(f"div_val = {factor} with cutoffs is not supported, only at least 2")
     if theirs.get("d_embed", a.d_model) != a.d_model:
         raise ValueError(f"d_embed = {theirs['d_embed']} must be d_model, {a.d_model}")
     furthest = theirs.get("clamp_len", -1)
@@ -179,6 +177,35 @@ TRANSFORMER_XL = Published(
     note="Training as in the released code's scripts. transformers had the family up to 4.57.",
 )
 
+TRANSFORMER_XL_BASE = replace(
+    TRANSFORMER_XL,
+    name="transformer-xl-base",
+    architecture=replace(  # released code, `run_wt103_base.sh`: table 1's "Standard"
+        LARGE,
+        adaptive=Adaptive((20_000, 40_000, 200_000), factor=1),
+        d_model=410,
+        n_layers=16,
+        n_heads=10,
+        d_ff=2100,
+        position=Relative(furthest=400, length=150),
+        window=(639,),
+        dropout=0.1,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.1,
+        final_dropout=0.1,
+    ),
+    length=150,
+    batch_tokens=60 * 150,
+    training={
+        **TRANSFORMER_XL.training,
+        "memory": 150,
+        "schedule": {"kind": "Cosine", "warmup": 0.0, "floor": 0.0},
+    },
+    parameters=151_119_838,
+    hub=None,
+    note="Training and evaluation as in the released code's scripts; no weights were released.",
+)
+
 _SMALL = replace(
     LARGE,
     vocab_size=8_192,
@@ -213,4 +240,4 @@ WORDS_MINI = replace(
     note="Not in the paper: for two CPU cores and text in words, as WikiText and PTB are.",
 )
 
-CARDS = (TRANSFORMER_XL_MINI, WORDS_MINI, TRANSFORMER_XL)
+CARDS = (TRANSFORMER_XL_MINI, WORDS_MINI, TRANSFORMER_XL_BASE, TRANSFORMER_XL)

@@ -146,8 +146,8 @@ XLNET_LARGE = Published(
         },
     ),
     hub="xlnet/xlnet-large-cased",
-    note="A row of pretraining is one piece of text; published, half of it is cut in two parts, of "
-    "which half the time the second is from elsewhere, though nothing is asked about that.",
+    note="In pretraining each text is read twice, first ahead of what the memory has read: as what "
+    "follows the first half of a row.",
 )
 XLNET_BASE = replace(
     XLNET_LARGE,

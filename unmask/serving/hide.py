@@ -1,6 +1,7 @@
 """What a model would see of a text, and what it would be asked."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from unmask.batch import Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
-from unmask.hiding.objectives import AnyObjective, Apart, Objective, Pair, Spelled
+from unmask.hiding.objectives import AnyObjective, Objective
 from unmask.hiding.show import Explanation, explain
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -45,8 +46,8 @@ def hidden(
         model: a card's name, or the folder of a model.
         text: paragraphs parted by newlines.
         seed: of what is drawn.
-        changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it is a pair
-            of an objective and a question, those are of the objective unless they say otherwise.
+        changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it holds
+            another one, as a pair does, what is no key of its own is one of that.
 
     Raises:
         ValueError: the text is empty, there is no such model, or it has no such setting.
@@ -68,10 +69,10 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
             key = change.removeprefix("objective.")
-            two = isinstance(objective, Pair | Apart | Spelled)
-            if two and not key.startswith(("objective.", "question.")):
+            plain = to_dict(objective)
+            if "objective" in plain and re.split("[.=]", key)[0] not in plain:
                 key = f"objective.{key}"
-            plain = merge(to_dict(objective), parse(key))
+            plain = merge(plain, parse(key))
             objective = from_dict(_Held, {"objective": plain}).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None

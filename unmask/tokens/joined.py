@@ -90,17 +90,22 @@ class Joined:
             raise ValueError(f"the length of rows must be at least 1, got {length}")
         return rows.filled(self._pieces(length), length, self._borders())
 
-    def pieces(self, length: int) -> Int[np.ndarray, "rows 2"]:
+    def pieces(self, length: int, step: int | None = None) -> Int[np.ndarray, "rows 2"]:
         """Cut the text into rows (start, end) of exactly `length` places, one behind the other.
 
-        What is left at the end, fewer places than that, is in no row.
+        Or each `step` behind the one before, so that they overlap. What is left at the end, fewer
+        places than a row, is in no other.
 
         Raises:
-            ValueError: a length below 1.
+            ValueError: a length below 1, or a step that is below 1 or longer.
         """
-        if length < 1:
-            raise ValueError(f"the length of rows must be at least 1, got {length}")
-        starts = np.arange(self.n_places // length) * length
+        step = length if step is None else step
+        if not 1 <= step <= length:
+            raise ValueError(
+                f"the length of rows must be at least 1, and a step at most that, got {length} "
+                f"and {step}"
+            )
+        starts = np.arange(max(0, (self.n_places - length) // step + 1)) * step
         return np.stack((starts, starts + length), 1)
 
     def document_of(self, places: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:

@@ -18,7 +18,7 @@ from tokenizers import (
 )
 
 from unmask.tokens import sentencepiece
-from unmask.tokens.vocabulary import Frame, names, sentinels
+from unmask.tokens.vocabulary import SUMMARY, Frame, names, sentinels
 
 SPACE = "▁"
 """SentencePiece writes a space so."""
@@ -215,22 +215,24 @@ def surround(backend: Tokenizer, frame: Frame) -> None:
     second = 1 if has_segments(frame) else 0
     used = dict.fromkeys((*frame.before, *frame.between, *frame.after))
     ids = [(name, backend.token_to_id(name)) for name in used]
-    pair = (
-        *frame.before,
-        "$A",
-        *frame.between,
-        f"$B:{second}",
-        *(f"{x}:{second}" for x in frame.after),
-    )
+
+    def after(segment: int) -> list[str]:
+        return [f"{x}:{SUMMARY if x == frame.summary else segment}" for x in frame.after]
+
     backend.post_processor = processors.TemplateProcessing(
-        single=[*frame.before, "$A", *frame.after], pair=list(pair), special_tokens=ids
+        single=[*frame.before, "$A", *after(0)],
+        pair=[*frame.before, "$A", *frame.between, f"$B:{second}", *after(second)],
+        special_tokens=ids,
     )
 
 
 def has_segments(frame: Frame) -> bool:
-    """Say whether this frame's models number two texts, as BERT: if one mark parts them."""
-    parted = len(frame.between) == 1 and frame.between == frame.after
-    return parted and bool(frame.before) and frame.mask is not None
+    """Say whether this frame's models number two texts, as BERT: if one mark parts them.
+
+    Or as XLNet: if what comes behind that mark in the end is of neither.
+    """
+    parted = len(frame.between) == 1 and frame.between == frame.after and bool(frame.before)
+    return (parted or frame.summary is not None) and frame.mask is not None
 
 
 def check_unicode(text: str) -> None:

@@ -509,6 +509,7 @@ def _marks(text: str, marks: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _config(frame: Frame) -> dict[str, Any]:
     segments = pipeline.has_segments(frame)
+    as_bert = segments and frame.summary is None
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -523,12 +524,14 @@ def _config(frame: Frame) -> dict[str, Any]:
         config["mask_token"] = frame.mask
     if frame.before and frame.mask is not None:
         config["cls_token"] = frame.before[0]
-    if (not segments and frame.start != frame.pad) or frame.start == frame.end:
+    if frame.summary is not None:
+        config |= {"cls_token": frame.summary, "sep_token": frame.between[0]}
+    if (not as_bert and frame.start != frame.pad) or frame.start == frame.end:
         config["bos_token"] = frame.start
     if frame.end is not None:
         if frame.before and frame.mask is not None:
             config["sep_token"] = frame.end
-        if not segments:
+        if not as_bert:
             config["eos_token"] = frame.end
     if frame.n_sentinels:
         config["extra_special_tokens"] = list(sentinels(frame))

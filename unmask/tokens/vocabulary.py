@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -69,6 +69,11 @@ class Special:
     subwords: Subwords | None = field(default=None, compare=False, repr=False)
     """Of characters: the subwords that an objective may ask for in their place (CANINE-S)."""
 
+    @property
+    def summary(self) -> int | None:
+        """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
+        return _summary(self.between, self.after)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
@@ -85,6 +90,21 @@ class Frame:
     n_sentinels: int = 0
     first: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
+
+    @property
+    def summary(self) -> str | None:
+        """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
+        return _summary(self.between, self.after)
+
+
+SUMMARY = 2
+"""The segment of such a token, beside those of two texts, 0 and 1 (XLNet, released code)."""
+_Token = TypeVar("_Token", int, str)
+
+
+def _summary(between: tuple[_Token, ...], after: tuple[_Token, ...]) -> _Token | None:
+    """Find what comes behind the mark that ends each text, where that is one and the same."""
+    return after[1] if len(after) == 2 and after[:1] == between else None
 
 
 BERT = Frame(

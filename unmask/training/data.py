@@ -11,7 +11,7 @@ from jaxtyping import Int
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective, parts_of
+from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective, parts_of, step_of
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
@@ -254,12 +254,17 @@ def _shares(shards: Shards, part: Part, exponent: float) -> tuple[Share, ...]:
     )
 
 
-def _part(shards: Shards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, length: int) -> Part:
-    """Cut some documents, or a part of one, into rows of at most `length` tokens."""
+def _part(
+    shards: Shards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, length: int, step: int
+) -> Part:
+    """Cut some documents, or a part of one, into rows of at most `length` tokens.
+
+    Of a stream, each goes on `step` tokens behind the one before.
+    """
     if recipe.unit in ("corpus", "stream"):
         joined = Joined(shards, spans, separator(shards.tokenizer.special))
-        cut = joined.rows if recipe.unit == "corpus" else joined.pieces
-        return Part(joined, cut(length))
+        of_stream = recipe.unit == "stream"
+        return Part(joined, joined.pieces(length, step) if of_stream else joined.rows(length))
     return Part(shards, shards.rows(length, recipe.unit, within=spans))
 
 
@@ -286,7 +291,8 @@ def lay_out(
     sampled = recipe.sampling != 1
     spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
     budget = objective.budget(length, shards.tokenizer.special)
-    train = _part(shards, spans, recipe, budget)
+    step = step_of(objective, budget, shards.tokenizer.special)
+    train = _part(shards, spans, recipe, budget, step)
     if recipe.unit == "stream" and not len(train.rows):
         n = int((spans[:, 1] - spans[:, 0]).sum())
         raise ValueError(
@@ -299,7 +305,7 @@ def lay_out(
         recipe=recipe,
         length=length,
         train=train,
-        dev=_part(shards, held_out, recipe, budget),
+        dev=_part(shards, held_out, recipe, budget, step),
         train_spans=spans,
         shares=_shares(shards, train, recipe.sampling) if sampled else (),
         workers=workers,

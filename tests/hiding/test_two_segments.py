@@ -1,0 +1,137 @@
+"""XLNet's rows: a part that goes on, and behind it two texts of which the second may be another."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import BERT, XLNET, long_text, texts
+
+from unmask.batch import IGNORE, PARAGRAPH, SENTENCE, WORD, Tokens
+from unmask.hiding import objectives
+from unmask.hiding.choose import Contexts
+from unmask.hiding.collate import pad
+from unmask.hiding.conceal import InPlace, Order
+from unmask.hiding.objectives import Hide, TwoSegments
+
+(SEP, CLS), INNER = XLNET.after, Hide(Contexts(), Order())
+SEEDS = st.integers(0, 2**32)
+
+
+def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
+    """What is kept, A and B; B is empty where it and the mark before it are not there."""
+    row = ids.tolist()
+    assert row[-2:] == [SEP, CLS]
+    marks = [i for i, token in enumerate(row) if token == SEP]
+    assert len(marks) <= 2
+    assert CLS not in row[:-1]
+    return row[:kept], row[kept : marks[0]], row[marks[0] + 1 : -2]
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts(1), texts(), SEEDS, st.sampled_from([0.0, 0.3, 0.5, 0.9]))
+def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other, seed, share):
+    objective = TwoSegments(INNER, kept=share)
+    e = objective(replace(text, other=other), XLNET, np.random.default_rng(seed))
+    n = e.kept or 0
+    assert n == min(int(share * (len(text) + 3)), max(len(text) - 2, 0))
+    kept, a, b = parts(e.inputs, n)
+    assert [*kept, *a] == text.ids[: n + len(a)].tolist()
+    if len(text) == 1:
+        assert not b
+    else:
+        assert b
+        assert a
+        follows = b == text.ids[n + len(a) :].tolist()
+        runs = [other.ids[i : i + len(b)].tolist() for i in range(len(other))]
+        assert follows or b in runs
+        assert len(e.inputs) == objective.size(np.array([len(text)]), XLNET)[0] or not follows
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts(2), SEEDS)
+def test_segments_and_the_order_are_told(text, seed):
+    e = objectives.XLNET(replace(text, other=long_text(80)), XLNET, np.random.default_rng(seed))
+    n = e.kept or 0
+    _, a, b = parts(e.inputs, n)
+    batch = pad([e], XLNET)
+    told = [0] * (n + len(a) + 1) + [1] * (len(b) + 1) + [2]
+    assert batch.segments is not None
+    assert batch.segments[0].tolist() == told
+    assert batch.kept == e.kept
+    hidden = e.targets != IGNORE
+    assert not np.isin(e.inputs[hidden], [SEP, CLS]).any()
+    assert (e.targets[hidden] == e.inputs[hidden]).all()
+    assert e.rank.max(initial=-1, where=np.arange(len(e.rank)) < n) < e.rank[n:].min()
+    for part in (slice(0, n), slice(n, None)):
+        rank, asked = e.rank[part], hidden[part]
+        shown = rank[~asked]
+        assert len(set(shown.tolist())) <= 1
+        assert len(set(rank[asked].tolist())) == asked.sum()
+        assert not len(shown) or (rank[asked] > shown[0]).all()
+
+
+def test_half_of_the_second_texts_follow_the_first_and_begin_sentences():
+    text, other = long_text(300, 1), long_text(300, 2)
+    follow, begins = 0, []
+    for seed in range(400):
+        e = objectives.XLNET(replace(text, other=other), XLNET, np.random.default_rng(seed))
+        _, a, b = parts(e.inputs, e.kept)
+        place = e.kept + len(a)
+        assert text.marks[place] & SENTENCE, "a text is cut between sentences"
+        if b == text.ids[place:].tolist():
+            follow += 1
+        else:
+            starts = [i for i in range(300) if other.ids[i : i + len(b)].tolist() == b]
+            begins.append(any(i == 0 or other.marks[i] & SENTENCE for i in starts))
+    assert 160 < follow < 240
+    assert all(begins)
+
+
+def test_each_part_is_asked_at_its_rate():
+    counts = np.zeros((2, 2))
+    for seed in range(60):
+        e = objectives.XLNET(long_text(509, seed), XLNET, np.random.default_rng(seed))
+        assert e.kept == 256
+        for i, part in enumerate((e.targets[:256], e.targets[256:])):
+            counts[i] += (part != IGNORE).sum(), len(part)
+    assert np.abs(counts[:, 0] / counts[:, 1] - 1 / 6) == pytest.approx([0, 0], abs=0.003)
+
+
+def test_without_another_text_b_is_what_follows():
+    for seed in range(20):
+        e = objectives.XLNET(long_text(60), XLNET, np.random.default_rng(seed))
+        kept, a, b = parts(e.inputs, e.kept)
+        assert [*kept, *a, *b] == long_text(60).ids.tolist()
+
+
+def test_a_text_that_is_read_from_its_end_has_words_that_begin_there():
+    marks = np.array([WORD | SENTENCE, 0, WORD, 0, 0, WORD | SENTENCE])
+    text = Tokens(np.arange(6), marks, other=Tokens(np.arange(2), marks[:2])).turned()
+    assert text.ids.tolist() == [5, 4, 3, 2, 1, 0]
+    first = WORD | SENTENCE | PARAGRAPH
+    assert text.marks.tolist() == [first, WORD | SENTENCE, 0, 0, WORD, 0]
+    assert text.other is not None
+    assert text.other.ids.tolist() == [1, 0]
+    assert len(Tokens(np.arange(0), marks[:0]).turned()) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"random": 1.1}, "random must be"),
+        ({"kept": 1.0}, "kept must be at least 0 and below 1"),
+        ({"objective": Hide(Contexts(), InPlace())}, "objective.conceal must be Order"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        replace(objectives.XLNET, **changes)
+
+
+def test_only_a_mark_behind_that_of_the_texts_is_of_neither():
+    assert XLNET.summary == CLS
+    assert BERT.summary is None
+    assert replace(XLNET, after=(SEP,)).summary is None
+    assert replace(BERT, after=(9, 8)).summary is None
