@@ -126,6 +126,15 @@ class Visibility:
             causal=self.causal,
         )
 
+    def last(self, n: int) -> "Visibility":
+        """Return the same of the last n tokens."""
+        rank, document = self.rank, self.document
+        return Visibility(
+            rank=None if rank is None else rank[:, rank.shape[1] - n :],
+            document=None if document is None else document[:, document.shape[1] - n :],
+            causal=self.causal,
+        )
+
     def among(
         self,
         queries: int,
@@ -135,6 +144,8 @@ class Visibility:
         window: int | None = None,
         dilation: int = 1,
         wide: "Bool[torch.Tensor, 'b keys'] | None" = None,
+        before: "Bool[torch.Tensor, 'b keys'] | None" = None,
+        device: "torch.device | None" = None,
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
         """Say which of `keys` tokens the last `queries` of them see.
 
@@ -142,7 +153,8 @@ class Visibility:
         tells the kernel), unless `strict`, a window or a document needs it. With `strict`, rank[j]
         < rank[i]: the stream that may not see its own token. With `window`, only tokens at most so
         many columns away, each counted as `dilation` columns, between which it sees none: a matter
-        of the layer, and not transitive. It does not bind `wide` ones.
+        of the layer, and not transitive. It does not bind `wide` ones, nor those who look at what
+        is `before`. What is said of neither ranks nor documents is said on `device`.
         """
         import torch
 
@@ -153,12 +165,14 @@ class Visibility:
         if self.document is not None:
             same = self.document[:, keys - queries :, None] == self.document[:, None, :]
             visible = same if visible is None else visible & same
-        place = torch.arange(keys, device=None if visible is None else visible.device)
+        place = torch.arange(keys, device=device if visible is None else visible.device)
         q, k = place[keys - queries :, None], place[None, :]
         if window is not None:
             near = (((q - k).abs() <= window * dilation) & ((q - k) % dilation == 0))[None]
             if wide is not None:
                 near = near | wide[:, None, :] | wide[:, keys - queries :, None]
+            if before is not None:
+                near = near | before[:, None, :]
             visible = near if visible is None else visible & near
         if self.causal and (visible is not None or strict):
             order = (k < q if strict else k <= q)[None]
@@ -247,6 +261,9 @@ class Batch:
     wide: "Int[torch.Tensor, 'b g'] | None" = None
     """The columns of tokens that see all of their text and are seen by all of it, whatever a
     layer's window (see `Example.wide`); -1 where a row has fewer than another."""
+    before: "Int[torch.Tensor, 'b p'] | None" = None
+    """The columns of learned tokens before texts, which no window keeps from being seen; None:
+    there are none."""
     blind: bool = False
     kept: int | None = None
     """So many of the first columns are what a memory holds of the rows (see `Example.kept`). None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import toy_models as toy
 
 from unmask.batch import IGNORE
@@ -250,3 +251,24 @@ def test_a_vocabulary_is_learned_from_targets_too() -> None:
     some = [of("a", "b", "c")]
     assert list(jobs._all_texts(some, tagged=False)) == ["a", "b", "c"]
     assert list(jobs._all_texts([Item(texts=("a", "b"), truth=("X", "Y"))], tagged=True)) == ["a b"]
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2", "unilm"])
+def test_targets_are_smoothed_while_they_are_learned_alone(family: str) -> None:
+    card = toy.card(family)
+    assert heads_for(task(), card)["language"].smoothing == 0
+    model = card.build(heads_for(task(smoothing=0.1), card)).initialize(0)
+    hidden, targets = torch.randn(3, model.backbone.width), torch.tensor([5, 6, 7])
+    with torch.no_grad():
+        scores = model.language.scores(hidden).float()
+        for learns in (False, True):
+            total, _ = model.language.train(learns).loss(hidden, targets)
+            smoothing = 0.1 * learns
+            torch.testing.assert_close(
+                total,
+                torch.nn.functional.cross_entropy(
+                    scores, targets, reduction="sum", label_smoothing=smoothing
+                ),
+            )
+    with pytest.raises(ValueError, match=r"options\.smoothing must be at least 0 and below 1"):
+        task(smoothing=1.0)

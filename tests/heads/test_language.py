@@ -18,8 +18,9 @@ TINY = Architecture(
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("cap", [None, 3.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
-    rows, biased, cap, monkeypatch
+    rows, biased, cap, smoothing, monkeypatch
 ) -> None:
     monkeypatch.setattr(language, "ROWS_AT_ONCE", rows)
     torch.manual_seed(0)
@@ -27,16 +28,31 @@ def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     leaves = [x.double().requires_grad_() for x in leaves]
     hidden, weight, bias = leaves if biased else (*leaves[:2], None)
     targets = torch.randint(0, 23, (11,))
-    total, right = next_loss(hidden, weight, bias, targets, cap=cap)
+    total, right = next_loss(hidden, weight, bias, targets, cap=cap, smoothing=smoothing)
     scores = F.linear(hidden, weight, bias)
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
-    expected = F.cross_entropy(scores, targets, reduction="sum")
+    expected = F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
     assert torch.allclose(total.double(), expected)
     assert int(right) == int((scores.argmax(-1) == targets).sum())
     leaves = leaves if biased else leaves[:2]
     ours = torch.autograd.grad(total * 0.3, leaves)
     theirs = torch.autograd.grad(expected * 0.3, leaves)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_smoothing_is_of_learning_alone() -> None:
+    torch.manual_seed(0)
+    hidden, targets = torch.randn(5, 8), torch.randint(0, 23, (5,))
+    plain, smooth = (
+        Model(TINY, {"language": Language(smoothing=x)}).initialize(1).language for x in (0.0, 0.3)
+    )
+    assert torch.equal(
+        plain.eval().loss(hidden, targets)[0], smooth.eval().loss(hidden, targets)[0]
+    )
+    expected = F.cross_entropy(smooth.scores(hidden), targets, reduction="sum", label_smoothing=0.3)
+    assert torch.allclose(smooth.train().loss(hidden, targets)[0], expected)
+    with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1, got 1"):
+        Language(smoothing=1.0)
 
 
 def test_a_very_unlikely_target_has_a_finite_loss() -> None:

@@ -18,19 +18,20 @@ FAMILIES = {card.family: card for card in MODELS.values() if card.family not in 
 """One card a family: sizes do not change who sees whom."""
 
 
-def tiny(a: Architecture) -> Architecture:
+def tiny(a: Architecture, **changes) -> Architecture:
     groups = a.n_kv_heads and 1
     sizes = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 4, "head_width": None}
-    return replace(a, **sizes, n_kv_heads=groups)
+    return replace(a, **sizes | changes, n_kv_heads=groups)
 
 
-def build(family: str):
+def build(family: str, **changes):
+    """Build a tiny model; changes are of the only stack, or of the decoder."""
     card = FAMILIES[family]
     a = resized(card.architecture, 50)
     if isinstance(a, EncoderDecoderArchitecture):
-        a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
+        a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder, **changes))
     else:
-        a = tiny(a)
+        a = tiny(a, **changes)
     model = replace(card, architecture=a).build().eval()
     torch.manual_seed(0)
     for p in model.parameters():

@@ -1,12 +1,16 @@
 """Paths: every kernel path of `attend` equals the plain one; cached decoding equals uncached."""
 
+import itertools
+
 import pytest
 import torch
 from test_leak import FAMILIES, build
 from torch import Tensor
 
+from unmask.adapters.attach import attach
+from unmask.adapters.prefix import Prefix, Prompt
 from unmask.batch import Batch, Visibility
-from unmask.model import attention
+from unmask.model import attention, cache
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.attention import Sight, attend
 
@@ -85,6 +89,71 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
     parts = [read(i, j) for i, j in ((0, 4), (4, 5), (5, 6), (6, 11))]
     assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
     assert cache.length == t
+
+
+@pytest.mark.parametrize("adapter", [None, Prefix(length=3), Prompt(length=3)], ids=str)
+@pytest.mark.parametrize("family", [f for f, c in FAMILIES.items() if f != "bert"])
+@torch.no_grad()
+def test_cached_decoding_equals_uncached_far_beyond_windows(
+    family: str, adapter: Prefix | Prompt | None, monkeypatch
+) -> None:
+    """Rows of unequal length; some tokens are taken back, and rows chosen and repeated."""
+    monkeypatch.setattr(cache, "_spare", lambda most: 3)  # what is forgotten is so, soon
+    model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
+    if model.stack.convolution is not None:
+        pytest.skip("a model with a convolution reads a text at once")
+    if adapter is not None:
+        torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
+    torch.manual_seed(1)
+    t, rows = 45, torch.tensor([1, 0, 1])
+    ids, document = torch.randint(0, 50, (2, t)), torch.zeros(2, t).long()
+    document[1, :5] = -1
+    place = (torch.arange(t) - torch.tensor([[0], [5]])).clamp(min=0)
+    more = {}
+    if isinstance(model.architecture, EncoderDecoderArchitecture):
+        more = {"source": torch.randint(0, 50, (2, 6))}
+
+    def batch(ids: Tensor, i: int, j: int, kept: Tensor) -> Batch:
+        sees = Visibility(causal=True, document=document[kept, :j])
+        source = {name: x[kept] for name, x in more.items()}
+        return Batch(inputs=ids[kept, i:j], place=place[kept, i:j], visibility=sees, **source)
+
+    kept, wrong = torch.tensor([0, 1]), torch.randint(0, 50, (2, t))
+    whole, read = model.backbone(batch(ids, 0, t, kept)), model.backbone.new_cache(back=2)
+    starts = [0, 9, *range(10, 30), 37, 38, t]
+    for i, j in itertools.pairwise(starts):
+        if i > 9 and j < t - 1:
+            model.backbone(batch(wrong, i, i + 1, kept), read)
+            model.backbone(batch(wrong, i + 1, i + 2, kept), read)
+            read.cut(read.prefix + i)
+        found = model.backbone(batch(ids, i, j, kept), read)
+        there = document[kept, i:j] == 0
+        assert torch.allclose(found[there], whole[kept, i:j][there], atol=1e-5)
+        if i == 15:
+            kept = rows
+            read.keep(rows)
+    assert read.length == read.prefix + t
+
+
+@pytest.mark.parametrize("adapter", [None, Prompt(length=3)], ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_windows_in_blocks_equal_those_of_all_pairs(
+    family: str, adapter: Prompt | None, monkeypatch
+) -> None:
+    model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
+    if adapter is not None:
+        torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
+    torch.manual_seed(1)
+    more = {}
+    if isinstance(model.architecture, EncoderDecoderArchitecture):
+        more = {"source": torch.randint(0, 50, (2, 6))}
+    sees = Visibility(causal=model.stack.causal, document=torch.zeros(2, 40).long())
+    batch, found = Batch(inputs=torch.randint(0, 50, (2, 40)), visibility=sees, **more), []
+    for least in (-1000, 1000):
+        monkeypatch.setattr(attention, "BANDED_FROM", least)
+        found.append(model.hidden(batch))
+    assert torch.allclose(*found, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

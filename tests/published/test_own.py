@@ -9,12 +9,13 @@ import torch
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface import open_folder, opens_where, write_folder
+from unmask.finetuning.kinds.kind import language_spec
 from unmask.model.architecture import PRE, Architecture, EncoderDecoderArchitecture
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
 from unmask.published.card import Published, resized
-from unmask.published.catalogue import MODELS
-from unmask.published.own import worded
+from unmask.published.catalogue import MODELS, family
+from unmask.published.own import in_own_words, worded
 
 CHANGES: dict[str, dict[str, Any]] = {
     "a window": {"window": (4, None)},
@@ -68,6 +69,34 @@ def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
     ours, theirs = model.weights(), again.model.weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
+def test_a_network_in_our_words_stays_of_its_family(name: str) -> None:
+    card = in_own_words(MODELS[name])
+    theirs = card.fields.write(card.architecture) | {"model_type": card.fields.model_type}
+    again = family(theirs)
+    assert (again.family, again.finetuning) == (card.family, card.finetuning)
+    assert again.fields.read(theirs) == card.architecture
+    with pytest.raises(ValueError, match=f"{card.fields.model_type} has no family 'wrong'"):
+        family(theirs | {"family": "wrong"})
+    del theirs["family"]
+    assert family(theirs).fields.model_type == card.fields.model_type
+
+
+def test_a_unilm_that_answers_sources_still_does_and_learns_on(tmp_path: Path) -> None:
+    card = small("unilm-mini")
+    a = card.architecture
+    assert isinstance(a, Architecture)
+    card = worded(replace(card, architecture=replace(a, position=Rotary())))
+    answers = card.finetuning.answers
+    heads = {"language": replace(language_spec(card), forward=answers)}
+    write_folder(tmp_path, card.build(heads).initialize(3), card, None)
+    again = open_folder(tmp_path)
+    assert again.model.specs == heads
+    assert again.model.answers
+    assert again.card.family == "unilm"
+    assert again.card.finetuning.answers == answers
 
 
 def test_what_matters_in_training_alone_needs_no_words() -> None:

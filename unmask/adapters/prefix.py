@@ -121,6 +121,7 @@ class PrefixModule(nn.Module):
         batch: Batch = given["batch"]
         cache: Cache = stack.new_cache() if given.get("cache") is None else given["cache"]
         if not cache.length:
+            cache.begin_with(self.spec.length)
             self._fill(cache, len(batch.inputs))
         _check_cache(cache, self.spec.length)
         _check_length(self.a, batch, cache.length, self.spec.length)
@@ -132,7 +133,6 @@ class PrefixModule(nn.Module):
         heads = self.prefix().unflatten(-1, (self.a.n_layers, 2, self.a.groups, self.a.d_head))
         for layer, (k, v) in zip(cache.layers, heads.permute(1, 2, 3, 0, 4), strict=True):
             layer.extend(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1))
-        cache.prefix = self.spec.length
 
 
 class PromptModule(nn.Module):
@@ -209,6 +209,8 @@ class PromptModule(nn.Module):
             if batch.place is not None:
                 batch = replace(batch, place=batch.place + self.spec.length)
         else:
+            if cache is not None:
+                cache.begin_with(self.spec.length)
             batch = self._wider(batch)
             self._awaited = True
         return (), given | {"batch": batch}
@@ -229,6 +231,7 @@ class PromptModule(nn.Module):
             place=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
             wide=None if batch.wide is None else _first_too(batch.wide, batch.wide + n, n),
+            before=torch.arange(n, device=batch.inputs.device).expand(len(batch.inputs), -1),
             all_layers=batch.all_layers,
         )
 
@@ -254,10 +257,8 @@ class PromptModule(nn.Module):
         """Return the columns of the text, the first of them the prompt's where heads read it."""
         cache: Cache | None = kwargs.get("cache")
         n = self.spec.length
-        if cache is not None:
-            if cache.length > out.shape[1]:  # what followed the text
-                return None
-            cache.prefix = n
+        if cache is not None and cache.length > out.shape[1]:  # what followed the text
+            return None
         if self._apart is not None:
             return out.gather(1, self._apart.text[..., None].expand(-1, -1, out.shape[-1]))
         if self._first:
@@ -316,6 +317,7 @@ class _Apart:
             place=_put(place, self.second, before.expand(rows, -1)),
             segments=None if batch.segments is None else _put(empty, self.text, batch.segments),
             wide=None if batch.wide is None else self._wide(batch.wide),
+            before=torch.cat((before.expand(rows, -1), self.second), 1),
             all_layers=batch.all_layers,
         )
 

@@ -29,10 +29,17 @@ class Prompt:
 class Rows:
     """Texts that a model, which is at rest, reads side by side: prompts and what follows them."""
 
-    def __init__(self, model: Model, prompts: Sequence[Prompt], special: Special) -> None:
-        """Lay prompts side by side, aligned at their ends, each counting its own places."""
-        self._model, self._size, self._cache = model, special.size, model.backbone.new_cache()
+    def __init__(
+        self, model: Model, prompts: Sequence[Prompt], special: Special, *, back: int = 0
+    ) -> None:
+        """Lay prompts side by side, aligned at their ends, each counting its own places.
+
+        Of tokens that were read, the last `back` may be taken back (`cut`).
+        """
+        self._model, self._size = model, special.size
         self._mask, self._by_mask = special.mask, model.by_mask
+        back += self._by_mask is not None  # the mask that asked
+        self._cache = model.backbone.new_cache(back)
         width = max(len(prompt.read) for prompt in prompts)
         ids = np.full((len(prompts), width), special.pad, np.int64)
         document = np.full((len(prompts), width), -1, np.int64)
@@ -117,7 +124,11 @@ class Rows:
         self._next = self._next + tokens.shape[1]
 
     def cut(self, n: int) -> None:
-        """Forget the last n tokens of each text, whether they were read or not."""
+        """Forget the last n tokens of each text, whether they were read or not.
+
+        Raises:
+            ValueError: layers with a window have forgotten what stood before them.
+        """
         batch = self._batch
         unread = max(batch.inputs.shape[1] - n, 0)
         self._cache.cut(self._cache.length - max(n - batch.inputs.shape[1], 0))

@@ -101,7 +101,9 @@ def speculate(
     by: Greedy | Sample,
 ) -> Iterator[int]:
     """Say a text until it halts, and give each token; one text at a time."""
-    rows, guessing = Rows(model, [prompt], special), Rows(draft.model, [prompt], special)
+    rows, guessing = (
+        Rows(one, [prompt], special, back=draft.guesses) for one in (model, draft.model)
+    )
     while not text.halts:
         most = text.most if text.fits is None else min(text.most, text.fits)
         guesses, expected = list[int](), list[np.ndarray]()

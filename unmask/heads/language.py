@@ -73,14 +73,25 @@ class Language:
     well. None: it does not, or sees no other way (`causal`)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
+    smoothing: float = 0.0
+    """While it learns, so much of each target is spread over all tokens alike (Szegedy et al. 2016,
+    arXiv:1512.00567, section 7)."""
+
+    def __post_init__(self) -> None:
+        """Refuse more than there is to spread."""
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
 
     def build(self, architecture: Architecture, table: Table) -> "LanguageHead":
         """Build the head of a stack whose token table is `table`.
 
         Raises:
-            ValueError: there is no table, but hashes, and the scores would be of a million tokens.
+            ValueError: there is no table, but hashes, and the scores would be of a million tokens;
+                or tokens in clusters are to be smoothed.
         """
         if isinstance(table, AdaptiveEmbedding):
+            if self.smoothing:
+                raise ValueError(f"smoothing of tokens in clusters is not made, got {self}")
             return AdaptiveHead(self, architecture, table)
         return LanguageHead(self, architecture, embedding(table))
 
@@ -102,6 +113,7 @@ class _LinearLoss(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         cap: float | None,
+        smoothing: float,
     ) -> tuple[Tensor, Tensor]:
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
@@ -112,7 +124,7 @@ class _LinearLoss(torch.autograd.Function):
         for h, y, d_h in _in_parts(hidden, targets, d_hidden):
             scores = F.linear(h, weight, bias)
             steep = None if cap is None else _cap_(scores, cap)
-            loss, correct = slopes_(scores, y, d_bias if steep is None else None)
+            loss, correct = slopes_(scores, y, d_bias if steep is None else None, smoothing)
             if steep is not None:
                 scores *= steep
                 d_bias = None if d_bias is None else d_bias + scores.float().sum(0)
@@ -130,13 +142,14 @@ class _LinearLoss(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, *grads: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         scale = grads[0]
         return (
             d_hidden * scale.to(d_hidden.dtype),
             None if d_weight is None else d_weight * scale.to(d_weight.dtype),
             None if d_bias is None else (d_bias * scale).to(d_hidden.dtype),
+            None,
             None,
             None,
         )
@@ -162,11 +175,13 @@ def slopes_(
     scores: Float[Tensor, "n v"],
     targets: Int[Tensor, "n"],
     over_rows: Float[Tensor, "v"] | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
     """Turn scores into the gradient of their summed cross-entropy, in place.
 
     Return that sum and the hits. The gradients' sum over rows, a bias's gradient, is added to
-    `over_rows`. On a CPU some rows at a time, so that their float32 form stays in the cache.
+    `over_rows`. Of each target a share of `smoothing` is all tokens alike. On a CPU some rows at a
+    time, so that their float32 form stays in the cache.
     """
     total = torch.zeros((), dtype=torch.float32, device=scores.device)
     right = torch.zeros((), dtype=torch.int64, device=scores.device)
@@ -177,11 +192,15 @@ def slopes_(
         highest, best = block.max(-1, keepdim=True)
         right += (best == y).sum()
         exact = block.float() - highest
-        total -= exact.gather(1, y).sum()
+        total -= (1 - smoothing) * exact.gather(1, y).sum()
+        if smoothing:
+            total -= smoothing / v * exact.sum()
         exact.exp_()
         mass = exact.sum(-1, keepdim=True)
         total += mass.log().sum()
-        exact.div_(mass).scatter_add_(1, y, torch.full_like(mass, -1))
+        exact.div_(mass).scatter_add_(1, y, torch.full_like(mass, smoothing - 1))
+        if smoothing:
+            exact -= smoothing / v
         block.copy_(exact)
         if over_rows is not None:
             over_rows += exact.sum(0)
@@ -246,8 +265,9 @@ class LanguageHead(nn.Module):
         self, hidden: Float[Tensor, "n d"], targets: Int[Tensor, "n"]
     ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
         """Sum the cross-entropy of the scores in nats, and count the hits; see `next_loss`."""
-        before = self.before_scores(hidden)
-        return next_loss(before, self.weight, self.bias, targets, cap=self.spec.cap)
+        before, cap = self.before_scores(hidden), self.spec.cap
+        smoothing = self.spec.smoothing if self.training else 0.0
+        return next_loss(before, self.weight, self.bias, targets, cap=cap, smoothing=smoothing)
 
     def flops(self, length: int, asked: float) -> float:
         """Count the forward's FLOPs a token: of the scores, and of the map before them."""
@@ -379,8 +399,11 @@ def next_loss(
     targets: Int[Tensor, "n"],
     *,
     cap: float | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
     """Sum the cross-entropy of linear scores, perhaps capped, in nats, and count the hits.
+
+    Of each target a share of `smoothing` is all tokens alike.
 
     A hit: the best score is the target's.
 
@@ -389,4 +412,4 @@ def next_loss(
     """
     if targets.device.type == "cpu" and targets.numel() and int(targets.min()) == IGNORE:
         raise ValueError("a place without a target is asked; `asked` must name the others")
-    return _LinearLoss.apply(hidden, weight, bias, targets, cap)  # pyright: ignore[reportReturnType]
+    return _LinearLoss.apply(hidden, weight, bias, targets, cap, smoothing)  # pyright: ignore[reportReturnType]

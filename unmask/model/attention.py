@@ -78,8 +78,16 @@ class Sight:
         dilation: int = 1,
         prefix: int = 0,
         wide: Int[Tensor, "b g"] | None = None,
+        before: Int[Tensor, "b p"] | None = None,
+        far: bool = False,
+        device: torch.device | None = None,
     ) -> "Sight":
         """Return what the last `queries` of `keys` columns see; all see the first `prefix`.
+
+        Of columns that are queries themselves, those `before` are not hidden by windows.
+
+        Unless `far`, the keys of columns that no query sees need not be there: what comes of it
+        fits a cache that has forgotten them, or is a band.
 
         Raises:
             ValueError: there are `wide` queries, and columns before them that are no prefix.
@@ -89,10 +97,23 @@ class Sight:
             if queries != text:
                 raise ValueError(f"wide tokens need all {text} columns at once, got {queries}")
             asked = Wide(wide, Sight(_after(seen(visibility, wide, text), prefix)))
-        if window is not None and queries == keys and keys >= 3 * window + BANDED_FROM:
-            return cls(band=Band(visibility, window, dilation, wide), wide=asked)
-        loose = None if wide is None else marked(wide, text)
-        mask = visibility.among(queries, text, window=window, dilation=dilation, wide=loose)
+        if window is not None and not far:
+            if queries == keys and keys >= 3 * window + BANDED_FROM:
+                by_all = before if wide is None else wide
+                return cls(band=Band(visibility, window, dilation, by_all), wide=asked)
+            text = min(text, queries + window * dilation)
+            visibility = visibility.last(text)
+        if window is not None and dilation == 1 and text <= window + 1:
+            window = None  # it holds them all
+        mask = visibility.among(
+            queries,
+            text,
+            window=window,
+            dilation=dilation,
+            wide=None if wide is None else marked(wide, text),
+            before=None if before is None else marked(before, text),
+            device=device,
+        )
         return cls(_after(mask, prefix), causal=visibility.causal, wide=asked)
 
     @classmethod
@@ -284,9 +305,10 @@ class Attention(nn.Module):
         """Let x read `context` (None: what the cache holds already)."""
         q = self.place.query(self.heads(self.q_norm(self.q(x))), geometry)
         if context is None:
-            if cache is None or cache.k is None or cache.v is None:
-                raise ValueError("attention needs a context or a filled cache")
-            k, v = cache.k, cache.v
+            known = None if cache is None else cache.whole
+            if known is None:
+                raise ValueError("attention needs a context, or a cache that has all of it")
+            k, v = known
         else:
             k = self.place.key(self.heads(self.k_norm(self.k(context))), geometry)
             v = self.heads(self.v(context))

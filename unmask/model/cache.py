@@ -1,47 +1,77 @@
 """Keys and values of what was read already, so that a decoder reads each token once."""
 
+from collections.abc import Sequence
+
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
 class LayerCache:
-    """Keys and values [b h s e] of one attention sublayer, in memory that grows by doubling."""
+    """Keys and values [b h s e] of one attention sublayer, in memory that grows by doubling.
 
-    def __init__(self) -> None:
+    Of a layer that sees `span` columns back, those before are forgotten (Jiang et al. 2023,
+    arXiv:2310.06825, section 2, "Rolling Buffer Cache").
+    """
+
+    def __init__(self, span: int | None = None, back: int = 0) -> None:
         self._k: Tensor | None = None
         self._v: Tensor | None = None
+        self._span = span
+        self._kept = None if span is None else span + back
+        self._gone = 0
         self.length = 0
+        """Tokens read so far, those forgotten included."""
+        self.first = 0
+        """So many of them, the first, are never forgotten, and seen by all."""
 
     @property
-    def k(self) -> Tensor | None:
-        """The keys so far."""
-        return None if self._k is None else self._k[:, :, : self.length]
+    def room(self) -> int:
+        """Columns for which there is memory."""
+        return 0 if self._k is None else self._k.shape[2]
 
     @property
-    def v(self) -> Tensor | None:
-        """The values so far."""
-        return None if self._v is None else self._v[:, :, : self.length]
+    def whole(self) -> tuple[Tensor, Tensor] | None:
+        """All keys and values so far; None where there are none, or some may be forgotten."""
+        if self._k is None or self._v is None or self._kept is not None:
+            return None
+        return self._k[:, :, : self.length], self._v[:, :, : self.length]
 
     def extend(
         self, k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"]
     ) -> tuple[Tensor, Tensor]:
-        """Append and return all."""
-        end = self.length + k.shape[2]
+        """Append and return all that these tokens may see."""
+        start, n = self.length - self._gone, k.shape[2]
+        end = start + n
+        self.length += n
         if self._k is None or self._v is None or end > self._k.shape[2]:
-            self._k, self._v = (
-                self._grown(old, new, end) for old, new in ((self._k, k), (self._v, v))
-            )
-        self._k[:, :, self.length : end] = k
-        self._v[:, :, self.length : end] = v
-        self.length = end
-        return self._k[:, :, :end], self._v[:, :, :end]
+            k, v = (_after(old, new, start) for old, new in ((self._k, k), (self._v, v)))
+            self._keep_of(k, v)
+        else:
+            self._k[:, :, start:end], self._v[:, :, start:end] = k, v
+            k, v = self._k[:, :, :end], self._v[:, :, :end]
+        return self._seen(k, n), self._seen(v, n)
 
-    def _grown(self, old: Tensor | None, new: Tensor, end: int) -> Tensor:
-        b, h, _, e = new.shape
-        grown = new.new_empty(b, h, max(64, 2 * end), e)
-        if old is not None:
-            grown[:, :, : self.length] = old[:, :, : self.length]
-        return grown
+    def _keep_of(self, k: Float[Tensor, "b h s e"], v: Float[Tensor, "b h s e"]) -> None:
+        """Lay what has to be kept into new memory, with room for more."""
+        end, first, room = k.shape[2], self.first, max(64, 2 * k.shape[2])
+        gone = 0
+        if self._kept is not None:
+            most = first + self._kept
+            gone = max(end - most, 0) if end > most + _spare(most) else 0
+            room = min(room, most + _spare(most))
+        self._k, self._v = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in (k, v))
+        for into, x in ((self._k, k), (self._v, v)):
+            into[:, :, :first] = x[:, :, :first]
+            into[:, :, first : end - gone] = x[:, :, first + gone :]
+        self._gone += gone
+
+    def _seen(self, x: Float[Tensor, "b h s e"], n: int) -> Float[Tensor, "b h _ e"]:
+        """Return what the last n columns may see, which are among them."""
+        if self._span is None or x.shape[2] - n - self._span <= self.first:
+            return x
+        near = x[:, :, -n - self._span :]
+        return torch.cat((x[:, :, : self.first], near), 2) if self.first else near
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
@@ -49,8 +79,30 @@ class LayerCache:
             self._k, self._v = self._k[rows], self._v[rows]
 
     def cut(self, length: int) -> None:
-        """Forget what comes after the first `length` tokens."""
-        self.length = min(self.length, length)
+        """Forget what comes after the first `length` tokens.
+
+        Raises:
+            ValueError: tokens that would be seen then are forgotten.
+        """
+        if length >= self.length:
+            return
+        if self._span is not None and self._gone and length - self._span < self.first + self._gone:
+            raise ValueError(
+                f"{self.length - length} tokens cannot be taken back: what stood a window before "
+                "them is forgotten"
+            )
+        self.length = length
+
+
+def _spare(most: int) -> int:
+    """Return for how many columns more there is room, so that few steps move what is kept."""
+    return max(8, most // 4)
+
+
+def _after(
+    old: Float[Tensor, "b h s e"] | None, new: Float[Tensor, "b h t e"], length: int
+) -> Float[Tensor, "b h _ e"]:
+    return new if old is None or not length else torch.cat((old[:, :, :length], new), 2)
 
 
 class Cache:
@@ -59,16 +111,30 @@ class Cache:
     For an encoder-decoder also those of cross-attention, which are filled once.
     """
 
-    def __init__(self, n_layers: int) -> None:
-        self.layers = [LayerCache() for _ in range(n_layers)]
-        self.cross = [LayerCache() for _ in range(n_layers)]
-        self.prefix = 0
-        """Of the tokens read so far, those before the text, which all of it sees."""
+    def __init__(self, spans: Sequence[int | None], back: int = 0) -> None:
+        """Begin with nothing.
+
+        Args:
+            spans: how many columns back each layer sees; None: all.
+            back: how many tokens before the last that was ever read may be taken back (`cut`).
+        """
+        self.layers = [LayerCache(span, back) for span in spans]
+        self.cross = [LayerCache() for _ in spans]
 
     @property
     def length(self) -> int:
         """Tokens read so far."""
         return self.layers[0].length
+
+    @property
+    def prefix(self) -> int:
+        """Of the tokens read so far, those before the text, which all of it sees."""
+        return min(self.layers[0].first, self.length)
+
+    def begin_with(self, n: int) -> None:
+        """Say that the first n tokens to be read stand before the text."""
+        for layer in self.layers:
+            layer.first = n
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
@@ -76,6 +142,10 @@ class Cache:
             layer.keep(rows)
 
     def cut(self, length: int) -> None:
-        """Forget what comes after the first `length` tokens, those before the text included."""
+        """Forget what comes after the first `length` tokens, those before the text included.
+
+        Raises:
+            ValueError: more are taken back than was said before.
+        """
         for layer in self.layers:
             layer.cut(length)

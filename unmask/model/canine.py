@@ -236,7 +236,7 @@ class Canine(nn.Module):
         """It can make `batch.only`: section 3.2.3, "Targeted upsampling"."""
         return True
 
-    def new_cache(self) -> Cache:
+    def new_cache(self, back: int = 0) -> Cache:
         """Refuse: every character sees those after it.
 
         Raises:

@@ -70,6 +70,8 @@ class PositionModule(nn.Module):
 
     recalls: ClassVar[bool] = False
     """Keys of hidden states that a batch's memory holds may stand before those of its text."""
+    pairs: ClassVar[bool] = False
+    """It says something of each query and each key: layers keep all keys, whatever their window."""
 
     def embed(self, place: Int[Tensor, "b t"]) -> Tensor | None:
         """Return what is added to the token vectors [b t d], if anything."""
@@ -150,6 +152,7 @@ class BucketBiasModule(PositionModule):
     """
 
     recalls = True
+    pairs = True
 
     def __init__(self, scheme: BucketBias, sizes: Sizes) -> None:
         super().__init__()
@@ -219,6 +222,8 @@ class LearnedAndBucketBias:
 
 class LearnedAndBucketBiasModule(PositionModule):
     """Looks up the vector of each place, and the bias of each pair of places."""
+
+    pairs = True
 
     def __init__(self, scheme: LearnedAndBucketBias, sizes: Sizes) -> None:
         super().__init__()
@@ -527,6 +532,8 @@ class Distances(NamedTuple):
 class DisentangledModule(PositionModule):
     """Says which row of the table stands for the distance of each pair of places."""
 
+    pairs = True
+
     def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
         super().__init__()
         self.scheme, self.sizes = scheme, sizes
@@ -659,6 +666,7 @@ class RelativeModule(PositionModule):
     """Computes the sinusoids of distances."""
 
     recalls = True
+    pairs = True
 
     def __init__(self, scheme: Relative, sizes: Sizes) -> None:
         super().__init__()

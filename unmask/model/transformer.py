@@ -175,9 +175,14 @@ class Transformer(nn.Module):
         """Return the batch as it is: no text depends on the padding behind it."""
         return batch
 
-    def new_cache(self) -> Cache:
-        """Make an empty cache for this stack."""
-        return Cache(self.a.n_layers)
+    def new_cache(self, back: int = 0) -> Cache:
+        """Make an empty cache, of which the last `back` tokens may be taken back.
+
+        A layer with a window keeps no more than that, unless its scores depend on the places of all
+        pairs.
+        """
+        reach = [self.a.reach(i) for i in range(self.a.n_layers)]
+        return Cache([None if w is None or self.position.pairs else w * d for w, d in reach], back)
 
     def flops(self, length: int) -> float:
         """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
@@ -221,7 +226,7 @@ class Transformer(nn.Module):
         mixed = as_it_is if self.mix is None else self.mix.begin(x)
         queries, keys = x.shape[1], past + m + x.shape[1]
         visibility = batch.visibility.behind(m)
-        sights = self._sights(visibility, queries, keys, prefix, batch.wide)
+        sights = self._sights(visibility, queries, keys, prefix, batch)
         geometry = self.position.geometry(x, keys, batch)
         memory_sight = Sight()
         if memory_visibility is not None:
@@ -279,11 +284,20 @@ class Transformer(nn.Module):
         queries: int,
         keys: int,
         prefix: int,
-        wide: Int[Tensor, "b g"] | None,
+        batch: Batch,
     ) -> dict[tuple[int | None, int], Sight]:
         """Return what is seen within each window and dilation of the layers."""
-        wide = wide if self.a.global_attention else None
-        see = partial(Sight.of, visibility, queries, keys, prefix=prefix, wide=wide)
+        see = partial(
+            Sight.of,
+            visibility,
+            queries,
+            keys,
+            prefix=prefix,
+            wide=batch.wide if self.a.global_attention else None,
+            before=batch.before,
+            far=self.position.pairs,
+            device=batch.inputs.device,
+        )
         reach = {self.a.reach(i) for i in range(len(self.layers))}
         return {(w, d): see(window=w, dilation=d) for w, d in reach}
 
@@ -355,9 +369,9 @@ class EncoderDecoder(nn.Module):
         """Return the batch as it is: no text depends on the padding behind it."""
         return batch
 
-    def new_cache(self) -> Cache:
-        """Make an empty cache for the decoder."""
-        return self.decoder.new_cache()
+    def new_cache(self, back: int = 0) -> Cache:
+        """Make an empty cache for the decoder, of which `back` tokens may be taken back."""
+        return self.decoder.new_cache(back)
 
     def flops(self, length: int) -> float:
         """Count the forward's FLOPs a token in texts of `length` tokens, heads apart.

@@ -40,7 +40,7 @@ from unmask.published import (
     xlnet,
 )
 from unmask.published.card import Published
-from unmask.published.own import OWN, in_own_words
+from unmask.published.own import FAMILY, OWN, in_own_words
 
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
@@ -86,7 +86,11 @@ def family(theirs: Mapping[str, Any]) -> Published:
     """
     model_type = theirs.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN):
-        return in_own_words(family({"model_type": model_type.removeprefix(OWN)}))
+        short = {"model_type": model_type.removeprefix(OWN)}
+        ours = [card for card in MODELS.values() if card.family == theirs.get(FAMILY)]
+        if FAMILY in theirs and (not ours or ours[0].fields.model_type != short["model_type"]):
+            raise ValueError(f"{model_type} has no family {theirs[FAMILY]!r}")
+        return in_own_words(ours[0] if ours else family(short))  # before, folders did not say it
     named = [card for card in MODELS.values() if card.fields.model_type == model_type]
     told = [
         card

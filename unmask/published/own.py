@@ -1,6 +1,7 @@
 """Networks that the format of their family has no words for: written in ours."""
 
-from dataclasses import fields, replace
+from dataclasses import fields as fields_of
+from dataclasses import replace
 
 import torch
 
@@ -10,6 +11,8 @@ from unmask.published.card import Published
 
 OWN = "unmask-"
 """What such a folder's `model_type` begins with; the family's follows."""
+FAMILY = "family"
+"""Our name of it: several families share a `model_type`, and tell theirs by words of its own."""
 IN_TRAINING = frozenset(
     {
         "initialize", "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout",
@@ -22,7 +25,8 @@ IN_TRAINING = frozenset(
 def in_own_words(card: Published) -> Published:
     """Return the card of a network that is written in our words: transformers does not open it."""
     own = own_fields(OWN + card.fields.model_type, type(card.architecture))
-    return replace(card, fields=own, names=OWN_NAMES)
+    fields = replace(own, write=lambda a: own.write(a) | {FAMILY: card.family})
+    return replace(card, fields=fields, names=OWN_NAMES)
 
 
 def worded(card: Published) -> Published:
@@ -47,4 +51,4 @@ def _trained(a: AnyArchitecture) -> AnyArchitecture:
 
 
 def _plain(a: Architecture) -> dict[str, object]:
-    return {f.name: f.default for f in fields(a) if f.name in IN_TRAINING}
+    return {f.name: f.default for f in fields_of(a) if f.name in IN_TRAINING}

@@ -52,6 +52,9 @@ class GenerateOptions:
     """Dev items that are scored each time while training, evenly spaced; at the end all are."""
     references: str = "references"
     """A column with more targets that are right, read where a file has it."""
+    smoothing: float = 0.0
+    """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
+    2019, section 3.1, and in Lewis et al. 2020, section 5.3)."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -59,6 +62,10 @@ class GenerateOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"options.{name} must be at least 1, got {value}")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(
+                f"options.smoothing must be at least 0 and below 1, got {self.smoothing}"
+            )
 
 
 def _find_source(table: Table) -> tuple[str, ...]:
@@ -174,7 +181,7 @@ class Generate:
             ValueError: the model reads in both directions, and cannot write, or lacks the segments
                 of sources and targets.
         """
-        spec = language_spec(card)
+        spec = replace(language_spec(card), smoothing=_options(task.options).smoothing)
         if (answers := card.finetuning.answers) is not None:
             _check_segments(answers, card)
             return {LANGUAGE: replace(spec, forward=answers)}
