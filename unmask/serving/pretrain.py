@@ -511,7 +511,7 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     wanted = {name: x.shape for name, x in model.state_dict().items()}
     if odd := [n for n in wanted.keys() | weights.keys() if wanted.get(n) != _shape(weights, n)]:
         had, asked = to_dict(opened.card.architecture), to_dict(own.architecture)
-        other = [f"{n} {asked[n]} (it has {had[n]})" for n in asked if asked[n] != had.get(n)]
+        other = [f"{n} {asked[n]} (it has {had.get(n)})" for n in asked if asked[n] != had.get(n)]
         raise ValueError(
             f"{recipe.begin}: its weights do not fit the recipe's architecture: "
             f"{', '.join(other) or min(odd)}; leave that out, or begin from scratch"
