@@ -35,6 +35,7 @@ ALL = [
     objectives.T5, MIXTURE, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
     objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM, objectives.UNILM,
     OneWay(objectives.MASKED), SourceTarget(objectives.MASKED), objectives.GPT_BERT,
+    objectives.BART, Static(objectives.BART, 2),
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -119,11 +120,12 @@ def test_objectives_say_what_they_ask():
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    causal = {objectives.GPT, objectives.T5, OneWay(objectives.MASKED)}
+    causal = {objectives.GPT, objectives.T5, OneWay(objectives.MASKED), objectives.BART}
+    causal.add(Static(objectives.BART, 2))
     pairs = {objectives.BERT, objectives.WHOLE_WORD, objectives.UNILM, Static(objectives.BERT, 4)}
     assert [o.causal for o in ALL] == [o in causal for o in ALL]
     assert [o.pairs for o in ALL] == [o in pairs for o in ALL]
-    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 9
+    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 10 + [2]
 
 
 @dataclass(frozen=True)

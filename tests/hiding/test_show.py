@@ -252,3 +252,11 @@ def test_seeds_show_other_ways_of_hiding():
     objective = Hide(Tokenwise(0.15), InPlace())
     assert told(objective, BERT, tokens, 1).plain() != told(objective, BERT, tokens, 2).plain()
     assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)
+
+
+def test_what_an_encoder_reads_through_noise_shows_its_masks():
+    bart = replace(BERT, start=3)
+    x = told(objectives.BART, bart, text(range(10, 40)))
+    assert x.source is not None
+    assert {"masked", "shown", "special"} == {cell.role for cell in x.source}
+    assert [cell.asked for cell in x.inputs[1:-1]] == [f"w{i}" for i in range(10, 40)]

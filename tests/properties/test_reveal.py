@@ -11,7 +11,22 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding import objectives
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
 from unmask.hiding.conceal import Future, InPlace, PlaceBefore, Sentinels
-from unmask.hiding.objectives import AnyObjective, Hide, Mixture, NextSentence, Pair, Static
+from unmask.hiding.noise import (
+    DocumentRotation,
+    SentencePermutation,
+    TextInfilling,
+    TokenDeletion,
+    TokenMasking,
+)
+from unmask.hiding.objectives import (
+    AnyObjective,
+    Denoise,
+    Hide,
+    Mixture,
+    NextSentence,
+    Pair,
+    Static,
+)
 from unmask.tokens.vocabulary import Special
 
 BERT = Special(
@@ -19,6 +34,7 @@ BERT = Special(
     ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
 ROBERTA = replace(BERT, between=(3, 3))
+BART = replace(ROBERTA, start=3)
 T5 = Special(
     size=60, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
     sentinels=tuple(range(59, 39, -1)), ids=frozenset({0, 1, 2, *range(40, 60)}),
@@ -74,6 +90,13 @@ CASES = [
     Case("T5, half of the tokens", Hide(Spans(0.5, 10.0), Sentinels()), T5, None),
     Case("T5, single tokens", Hide(Tokenwise(0.3), Sentinels()), T5, None),
     Case("T5, prefix", Hide(Tail(), Sentinels()), T5, None),
+    Case("BART", objectives.BART, BART, 1.0),
+    Case("BART, start as in RoBERTa", objectives.BART, ROBERTA, 1.0),
+    Case("masked tokens, restored", Denoise((TokenMasking(),)), BART, 1.0),
+    Case("deleted tokens, restored", Denoise((TokenDeletion(),)), BART, 1.0),
+    Case("infilling, restored", Denoise((TextInfilling(),)), BART, 1.0),
+    Case("sentences, restored", Denoise((SentencePermutation(),)), T5, 1.0),
+    Case("rotation, restored", Denoise((DocumentRotation(), TokenDeletion())), T5, 1.0),
     Case("a mixture", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
     Case("UniLM", objectives.UNILM, BERT, 0.15),
     Case("XLNet, what follows", replace(objectives.XLNET, random=0.0), XLNET, 1 / 6),
@@ -108,6 +131,8 @@ def reveal(e: Example, special: Special) -> np.ndarray:
     if e.source is None:
         read = np.append(e.inputs[1:], IGNORE) if shifted(e) else e.inputs
         return np.where(e.targets != IGNORE, e.targets, read)
+    if not np.isin(e.targets, special.sentinels).any() and (e.targets != IGNORE).all():
+        return e.targets  # the whole text is said
     spans: dict[int, list[int]] = {}
     now: list[int] = []
     for token in e.targets[: len(e.targets) - len(special.after)].tolist():
@@ -117,6 +142,10 @@ def reveal(e: Example, special: Special) -> np.ndarray:
             now.append(token)
     whole = [spans[t] if t in special.sentinels else [t] for t in e.source.tolist()]
     return np.array([t for part in whole for t in part])
+
+
+def special_around(special: Special) -> tuple[int, ...]:
+    return (*special.before, *special.after)
 
 
 def contains(text: np.ndarray, part: np.ndarray) -> bool:
@@ -144,6 +173,8 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
         assert (whole[:n] == text.ids[:n]).all()
         assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.after)
+    elif isinstance(case.objective, Denoise):
+        assert whole.tolist() == [*special.lead, *text.ids, *special.after]
     elif e.source is not None:
         assert whole.tolist() == [*text.ids, *special.after]
     elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (None, IGNORE):
@@ -185,6 +216,10 @@ def test_no_one_sees_the_answer(case, text, seed):
     if e.source is not None:
         assert e.rank.tolist() == list(range(len(e.inputs)))
         assert e.inputs[1:].tolist() == e.targets[:-1].tolist()
+        assert e.inputs[0] == case.special.start
+        if isinstance(case.objective, Denoise):
+            assert len(e.source) <= len(special_around(case.special)) + len(text)
+            return
         n_hidden = sum(t not in case.special.sentinels for t in e.targets) - len(case.special.after)
         n_runs = sum(t in case.special.sentinels for t in e.source)
         nothing = bool((e.targets == IGNORE).all())

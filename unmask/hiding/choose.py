@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unmask.batch import WORD, Tokens
+from unmask.batch import SENTENCE, WORD, Tokens
 from unmask.tokens.vocabulary import Special
 
 
@@ -63,7 +63,7 @@ class Tokenwise:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
 
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
@@ -98,7 +98,7 @@ class TokenRuns:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
         if min(self.shares, default=-1) < 0 or not 0 < sum(self.shares) < np.inf:
             raise ValueError(f"shares must be at least 0, and one above it, got {self.shares}")
 
@@ -139,7 +139,7 @@ class Words:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
 
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
@@ -177,7 +177,7 @@ class NGrams:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
         if self.longest < 1:
             raise ValueError(f"longest must be at least 1 word, got {self.longest}")
 
@@ -222,7 +222,7 @@ class WordSpans:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
         if not 0 < self.p <= 1:
             raise ValueError(f"p must be above 0 and at most 1, got {self.p}")
         if self.longest < 1:
@@ -322,7 +322,7 @@ class Spans:
     complete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate)
+        check_rate(self.rate)
         if not 1 <= self.mean < np.inf:
             raise ValueError(f"mean must be a span of at least 1 token, got {self.mean}")
 
@@ -465,15 +465,30 @@ def words_of(
     Special tokens have the number 0, which counts no token. The piece of a word at which a row
     begins is a word as well.
     """
-    begins = (text.marks & WORD) > 0
-    word = np.cumsum(begins | ~free | ~np.concatenate(([False], free[:-1])))
+    word = np.cumsum(word_starts(text, free))
     word = np.where(free, word, 0)
     sizes = np.bincount(word, minlength=1)
     sizes[0] = 0
     return word, sizes
 
 
-def _check_rate(rate: float) -> None:
+def word_starts(text: Tokens, free: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    """Say where words begin, a special token and what follows one included."""
+    return ((text.marks & WORD) > 0) | ~free | ~np.concatenate(([False], free[:-1]))
+
+
+def sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
+    """Return where sentences begin. One begins with the text, even in the middle of one."""
+    starts = np.flatnonzero(text.marks & SENTENCE)
+    return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
+
+
+def check_rate(rate: float) -> None:
+    """Refuse a share of the tokens that hides none, or is no share.
+
+    Raises:
+        ValueError: it is not above 0, or above 1.
+    """
     if not 0 < rate <= 1:
         raise ValueError(f"rate must be above 0 and at most 1, got {rate}")
 

@@ -317,7 +317,7 @@ class Sentinels:
         source = np.concatenate((text.ids, after))
         if not hidden.any():
             source = source if len(source) else np.array([special.start])
-            return _asking_nothing(special, source)
+            return asking_nothing(special, source)
         hidden = _some_runs(hidden, len(special.sentinels), rng)
         source = np.concatenate((_fold(text.ids, hidden, special), after))
         targets = np.concatenate((_spoken(text.ids, hidden, special), after))
@@ -347,13 +347,13 @@ class Future:
         """Put the special tokens around the text, but `start`, which is read and never asked."""
         if text.before is not None:
             return replace(join(text), before=text.before)
-        return join(_lead(special), text, special.after)
+        return join(special.lead, text, special.after)
 
     def size(
         self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens: `start` comes in, the last one is not read."""
-        return np.maximum(n + len(_lead(special)) + len(special.after), 1)
+        return np.maximum(n + len(special.lead) + len(special.after), 1)
 
     def __call__(
         self,
@@ -364,7 +364,7 @@ class Future:
     ) -> Example:
         """Shift."""
         if not len(text):
-            return _asking_nothing(special)
+            return asking_nothing(special)
         first = special.start if text.before is None else text.before
         inputs = np.concatenate(([first], text.ids[:-1]))
         read = np.concatenate(([False], hidden[:-1]))
@@ -379,7 +379,8 @@ def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
     return Tokens(np.concatenate(ids), np.concatenate(marks))
 
 
-def _asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:
+def asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:
+    """Read the start token, and beside it a source if there is one."""
     nothing = np.full(1, IGNORE)
     return Example(
         inputs=np.array([special.start]),
@@ -397,12 +398,6 @@ def _random_tokens(n: int, special: Special, rng: np.random.Generator) -> Int[np
         raise ValueError("the vocabulary has nothing but special tokens")
     drawn = rng.integers(special.size - len(taken), size=n)
     return drawn + np.searchsorted(taken - np.arange(len(taken)), drawn, side="right")
-
-
-def _lead(special: Special) -> tuple[int, ...]:
-    """Return the special tokens before a text, without the one that is read first anyway."""
-    before = special.before
-    return before[1:] if before[:1] == (special.start,) else before
 
 
 def _run_starts(mask: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:

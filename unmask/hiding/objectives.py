@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import IGNORE, SENTENCE, Example, Tokens
+from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding.choose import (
     Contexts,
     Everything,
@@ -20,6 +20,7 @@ from unmask.hiding.choose import (
     WordSpans,
     can_be_hidden,
     check_shares,
+    sentence_starts,
 )
 from unmask.hiding.conceal import (
     Future,
@@ -28,8 +29,10 @@ from unmask.hiding.conceal import (
     Order,
     PlaceBefore,
     Sentinels,
+    asking_nothing,
     join,
 )
+from unmask.hiding.noise import AnyNoise, SentencePermutation, TextInfilling
 from unmask.tokens.vocabulary import Special, Subwords
 
 
@@ -177,7 +180,7 @@ class NextSentence:
         if rng.random() < self.short:
             target = int(rng.integers(2, room, endpoint=True))
         text, other = _until(text, target), text.other
-        starts = _sentence_starts(text)
+        starts = sentence_starts(text)
         cut = int(rng.choice(starts[1:])) if len(starts) > 1 else len(text)
         a, b = text[:cut], text[cut:]
         if self.single:
@@ -188,7 +191,7 @@ class NextSentence:
         if not len(a) or other is None or not len(other):
             return a, b, 0 if len(b) else IGNORE
         least = 1 if self.single else max(1, target - len(a))
-        b = _until(other[int(rng.choice(_sentence_starts(other))) :], least)
+        b = _until(other[int(rng.choice(sentence_starts(other))) :], least)
         a, b = _trimmed(a, b, room, rng)
         return a, b, 1
 
@@ -515,7 +518,7 @@ class TwoSegments:
         a, b = text[:cut], text[cut:]
         if rng.random() >= self.random or not len(b) or other is None or not len(other):
             return a, b
-        starts = _sentence_starts(other)
+        starts = sentence_starts(other)
         starts = starts[starts + len(b) <= len(other)]
         begin = int(rng.choice(starts)) if len(starts) else 0
         return a, other[begin : begin + len(b)]
@@ -623,10 +626,76 @@ class SourceTarget(_InPart):
 
 
 @dataclass(frozen=True)
+class Denoise:
+    """An encoder reads a text through noise, and the decoder says the text as it was.
+
+    Lewis et al. 2020, arXiv:1910.13461, section 2: one noise follows the other. Both sides have the
+    special tokens around a text, which no noise reaches (released code, `DenoisingDataset`); the
+    decoder reads what it is to say one place late, from `start` on.
+    """
+
+    noises: tuple[AnyNoise, ...]
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The text, token by token."""
+        return ("restored",)
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    @property
+    def times(self) -> int | None:
+        """A text is changed anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of what the decoder says: no noise makes a text longer."""
+        return np.maximum(np.asarray(n) + len(special.before) + len(special.after), 1)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Change a text, and ask for it; of an empty one nothing is asked.
+
+        Raises:
+            ValueError: a noise needs a mask, and the vocabulary has none.
+        """
+        noisy = text = join(text)
+        for noise in self.noises:
+            noisy = noise(noisy, special, rng)
+        source = join(special.before, noisy, special.after).ids
+        source = source if len(source) else np.array([special.start])
+        if not len(text):
+            return asking_nothing(special, source)
+        targets = join(special.lead, text, special.after).ids
+        return Example(
+            inputs=np.concatenate(([special.start], targets[:-1])),
+            targets=targets,
+            rank=np.arange(len(targets)),
+            source=source,
+            ahead=True,
+        )
+
+
+Part = Hide | Pair | OneWay | SourceTarget | Denoise
+"""The kinds of objective that a mixture can hold."""
+
+
+@dataclass(frozen=True)
 class Mixture:
     """One of several objectives for each text, drawn by weight (UniLM, GPT-BERT, UL2)."""
 
-    parts: tuple[tuple[float, Hide | Pair | OneWay | SourceTarget], ...]
+    parts: tuple[tuple[float, Part], ...]
     names: tuple[str, ...] = ()
     """Of the parts: what each asks of held-out text is told apart, under its name. None: it is
     not."""
@@ -642,14 +711,19 @@ class Mixture:
             raise ValueError(
                 f"a mixture needs parts whose weights are above 0, got weights {weights}"
             )
-        spans = [isinstance(part, Hide) and part.conceal == Sentinels() for _, part in self.parts]
-        if any(spans) and not all(spans):
+        two = [
+            isinstance(part, Denoise)
+            or (isinstance(part, Hide) and isinstance(part.conceal, Sentinels))
+            for _, part in self.parts
+        ]
+        if any(two) and not all(two):
             raise ValueError(
-                "a mixture cannot have parts for an encoder-decoder (Sentinels) and parts without"
+                "a mixture cannot have parts for an encoder-decoder (Sentinels, Denoise) and parts "
+                "without"
             )
 
     @property
-    def named(self) -> Mapping[str, Hide | Pair | OneWay | SourceTarget]:
+    def named(self) -> Mapping[str, Part]:
         """The parts by name, where they have any."""
         return dict(zip(self.names, (part for _, part in self.parts), strict=False))
 
@@ -696,7 +770,7 @@ class Static:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Mixture
+    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Denoise | Mixture
     times: int = 10
 
     def __post_init__(self) -> None:
@@ -815,6 +889,7 @@ Objective = (
     | TwoSegments
     | OneWay
     | SourceTarget
+    | Denoise
     | Mixture
     | Static
     | Spelled
@@ -900,8 +975,15 @@ PREFIX = Hide(Tail(), Future())
 T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())
 """Raffel et al. 2020, sections 3.1.4 and 3.3.4; spans of 3 tokens: section 3.7."""
 
+BART = Denoise((SentencePermutation(), TextInfilling(rate=0.3, mean=3.0)))
+"""Lewis et al. 2020, arXiv:1910.13461, section 5.1: 30 % of the tokens, and all sentences.
 
-def parts_of(objective: AnyObjective) -> Mapping[str, Hide | Pair | OneWay | SourceTarget]:
+Sentences come first (released code, `DenoisingDataset`), so that a span may go across two that were
+apart.
+"""
+
+
+def parts_of(objective: AnyObjective) -> Mapping[str, Part]:
     """Return the parts of a mixture that has names for them, also of one that is hidden static."""
     if isinstance(objective, Static):
         return parts_of(objective.objective)
@@ -937,19 +1019,13 @@ def _budget(objective: AnyObjective, length: int, special: Special) -> int:
     return budget
 
 
-def _sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
-    """Return where sentences begin. One begins with the text, even in the middle of one."""
-    starts = np.flatnonzero(text.marks & SENTENCE)
-    return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
-
-
 def _cut(text: Tokens, least: int, rng: np.random.Generator) -> int:
     """Draw where to cut a text, `least` tokens or more from its ends.
 
     At the beginning of a sentence, or where there is none, anywhere in its middle half.
     """
     n = len(text)
-    starts = _sentence_starts(text)
+    starts = sentence_starts(text)
     starts = starts[(starts >= least) & (starts <= n - least)]
     if len(starts):
         return int(rng.choice(starts))
@@ -959,7 +1035,7 @@ def _cut(text: Tokens, least: int, rng: np.random.Generator) -> int:
 
 def _until(text: Tokens, target: int) -> Tokens:
     """Keep the first sentences, until they have `target` tokens or more; all, if they have not."""
-    ends = np.append(_sentence_starts(text)[1:], len(text))
+    ends = np.append(sentence_starts(text)[1:], len(text))
     enough = ends[ends >= target]
     return text[: int(enough[0])] if len(enough) else text[:]
 

@@ -123,7 +123,10 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
     segments = None if two is None else (two - two.min()).tolist()
     source = None
     if example.source is not None:
-        pairs = zip(_shown(example.source, tokenizer), _roles(example.source, special), strict=True)
+        kinds = _roles(example.source, special)
+        for i in np.flatnonzero(example.source == special.mask).tolist():
+            kinds[i] = "masked"
+        pairs = zip(_shown(example.source, tokenizer), kinds, strict=True)
         source = tuple(Cell(piece, role) for piece, role in pairs)
     answers = tokenizer if example.asked_at is None else _subwords(special)
     asked = iter(_shown(example.targets[example.targets != IGNORE], answers))

@@ -70,6 +70,11 @@ class Special:
     """Of characters: the subwords that an objective may ask for in their place (CANINE-S)."""
 
     @property
+    def lead(self) -> tuple[int, ...]:
+        """The special tokens before a text, without `start`, which a decoder has read already."""
+        return self.before[1:] if self.before[:1] == (self.start,) else self.before
+
+    @property
     def summary(self) -> int | None:
         """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
         return _summary(self.between, self.after)
