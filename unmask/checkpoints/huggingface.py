@@ -284,15 +284,19 @@ def _as_stored(
     table = names.theirs_of("backbone.tokens", state)
     tied = own is None or table is None or torch.equal(own, table)
     known = {**said, "tied": tied}
-    placeless = names.theirs_of("heads.language.decoder.table", state) is None
 
     def found(spec: HeadSpec) -> HeadSpec:
         if not isinstance(spec, Language):
             return spec
-        gone = {"decoder": None} if placeless and isinstance(spec.decoder, MaskDecoder) else {}
-        return replace(spec, **known | gone)
+        read = replace(spec, **known)
+        return replace(read, decoder=None) if _placeless(read.decoder, names, state) else read
 
     return {name: found(spec) for name, spec in heads.items()}
+
+
+def _placeless(decoder: Any, names: Names, state: Mapping[str, Tensor]) -> bool:
+    there = names.theirs_of("heads.language.decoder.table", state)
+    return isinstance(decoder, MaskDecoder) and there is None
 
 
 def _fill(

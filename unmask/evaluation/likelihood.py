@@ -114,7 +114,7 @@ def evaluate(
     parts: Mapping[str, AnyObjective] = parts_of(objective) or {"": objective}
     if memory:
         if not objective.causal:
-            raise ValueError("a memory is of models that only read forward")
+            raise ValueError("memory: this model does not read forward only; leave it out, or 0")
         model.check_recalls()
         stream = _recalling(documents, tokenizer, length, Memory(memory), read)
         batches = (("", batch) for batch in stream)

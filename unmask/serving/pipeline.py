@@ -441,7 +441,7 @@ class Pipeline:
             length: tokens that are read together. None: as many as pretraining read.
             seed: of what is hidden.
             memory: places before each piece that every layer remembers. None: as many as in the
-                family's pretraining.
+                family's pretraining, if it reads forward only; otherwise none.
             document: what a document of plain text is.
             text: the column that holds the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
@@ -451,6 +451,9 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
+        if memory is None:
+            causal = self.card.objective.causal
+            memory = int(self.card.training.get("memory", 0)) if causal else 0
         return evaluate(
             self.model,
             self.tokenizer,
@@ -458,7 +461,7 @@ class Pipeline:
             documents(data, document=document, text=text, encoding_errors=encoding_errors),
             length=self.reads(length),
             seed=seed,
-            memory=int(self.card.training.get("memory", 0)) if memory is None else memory,
+            memory=memory,
         )
 
     def reads(self, length: int | None = None) -> int:
