@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reference import bert, gpt2, saved, t5
+from reference import bart, bert, gpt2, saved, t5
 from toy_text import corpus
 
 from unmask.checkpoints.huggingface import Opened, open_folder
@@ -13,9 +13,9 @@ from unmask.published.catalogue import MODELS
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, Unigram, WordPiece
 
-KINDS = {"bert": WordPiece(100), "gpt2": ByteBPE(300), "t5": Unigram(70)}
-CARDS = {"bert": "bert-tiny", "gpt2": "gpt2-mini", "t5": "t5-mini"}
-FAMILIES = tuple(KINDS)
+KINDS = {"bert": WordPiece(100), "gpt2": ByteBPE(300), "t5": Unigram(70), "bart": ByteBPE(300)}
+CARDS = {"bert": "bert-tiny", "gpt2": "gpt2-mini", "t5": "t5-mini", "bart": "bart-mini"}
+FAMILIES = ("bert", "gpt2", "t5")
 
 
 @cache
@@ -30,11 +30,11 @@ def make(family: str, folder: Path, kind: str | None = None, **changes: Any) -> 
     known = tokenizer(family)
     special = known.special
     more: dict[str, Any] = {"vocab_size": known.size, "pad_token_id": special.pad}
-    if family == "t5":
+    if family in ("t5", "bart"):
         more |= {"eos_token_id": special.end, "decoder_start_token_id": special.start}
     if family == "gpt2":
         more |= {"bos_token_id": special.start, "eos_token_id": special.end}
-    build = {"bert": bert, "gpt2": gpt2, "t5": t5}[family]
+    build = {"bert": bert, "gpt2": gpt2, "t5": t5, "bart": bart}[family]
     reference = build(kind, **(more | changes)) if kind else build(**(more | changes))
     saved(reference, folder)
     known.save(folder)

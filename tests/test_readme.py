@@ -20,6 +20,7 @@ HIDDEN = {
     ("next_token",): "the future",
     ("permuted",): "words, in a random order",
     ("spans",): "spans",
+    ("restored",): "spans, and the order of sentences; all of the text is asked",
 }
 MIXED = {
     ("both_ways", "source_target", "forward", "backward"): (

@@ -240,3 +240,43 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
     for filled, blanks in ((one, 1), (two, 2)):
         said = known.encode(filled.blanks[0][0].text).ids
         assert SPAN * blanks - len(king) <= len(said) + 1 <= SPAN * blanks
+
+
+def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    from unmask.generation import fill as module
+
+    _, opened = make("bart", tmp_path)
+    known = tokenizer("bart")
+    special, read = known.special, []
+
+    def talk(model: Any, prompts: Any, special: Any, how: Any, *, begun: Any) -> list[list[int]]:
+        read.append((prompts, [known.decode(ids) for ids in begun]))
+        return [known.encode(" old king saw him saw.").ids.tolist() for _ in prompts]
+
+    monkeypatch.setattr(module, "generate", talk)
+    some = ["the [MASK] saw a <mask>.", "a [MASK] [MASK]", "the [MASK] boy"]
+    one, two, three = fill(opened.model, known, some)
+    assert one.text == "the old king saw a old king saw him saw."
+    assert [[c.text for c in blank] for blank in one.blanks] == [
+        ["old king"], ["old king saw him saw"],
+    ]  # fmt: skip
+    assert [[c.text for c in blank] for blank in two.blanks] == [["old"], ["old king saw him saw."]]
+    assert three.blanks[0][0].text == "old king saw him saw."
+    (first, begun), (_, later) = read
+    assert begun == ["the", "a", "the"]
+    assert later == ["the old king saw a", "a old"]
+    assert all([ids[0], ids[-1]] == [special.before[0], special.end] for ids in first)
+    assert [ids.count(special.mask) for ids in first] == [2, 2, 1]
+
+
+def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: Path) -> None:
+    _, opened = make("bart", tmp_path)
+    some = ["the [MASK] saw a [MASK].", "a [MASK]", "[MASK] the king"]
+    together = fill(opened.model, tokenizer("bart"), some)
+    assert [fill(opened.model, tokenizer("bart"), [text])[0] for text in some] == together
+    for text, filled in zip(some, together, strict=True):
+        pieces, words = text.split("[MASK]"), [blank[0].text for blank in filled.blanks]
+        whole = pieces[0] + "".join(w + p for w, p in zip(words, pieces[1:], strict=True))
+        assert filled.text == whole

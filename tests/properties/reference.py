@@ -57,6 +57,17 @@ def t5(kind: str = "T5ForConditionalGeneration", **changes: Any) -> Any:
     return _fill(model)
 
 
+def bart(kind: str = "BartForConditionalGeneration", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "d_model": 32, "max_position_embeddings": 40, "encoder_layers": 3,
+        "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    }  # fmt: skip
+    return _fill(getattr(hf, kind)(hf.BartConfig(**(sizes | changes))))
+
+
 def _like_bert(family: str, name: str, kind: str, changes: dict[str, Any]) -> Any:
     import transformers as hf
 
@@ -309,6 +320,17 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "olmo2": lambda: llama(name="Olmo2"),
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "bart": bart,
+    "bart, two layers and one, wide tokens, relu": lambda: bart(
+        encoder_layers=2,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=48,
+        scale_embedding=True,
+        activation_function="relu",
+        encoder_layerdrop=0.1,
+        activation_dropout=0.1,
+    ),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),
 }
 

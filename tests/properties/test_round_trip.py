@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import SHAPES, bert, gpt2, saved, t5
+from reference import SHAPES, bart, bert, gpt2, saved, t5
 from safetensors.torch import load_file
 from small_models import tokenizer
 
@@ -73,7 +73,7 @@ def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_p
     assert not said["missing_keys"]
     assert not said["unexpected_keys"]
     theirs = json.loads((tmp_path / "theirs" / "config.json").read_text())
-    again = loaded.config.to_dict()
+    again = json.loads(json.dumps(loaded.config.to_dict()))
     ignored = {"transformers_version", "_name_or_path", "dtype", "n_inner", "pad_token_id",
                "bos_token_id", "eos_token_id", "decoder_start_token_id", "classifier_dropout",
                "tie_word_embeddings", "initializer_factor", "cls_token_id",
@@ -245,3 +245,26 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="is not a file of this folder"):
         open_folder(tmp_path / "model")
+
+
+def test_a_row_that_we_have_no_place_for_is_refused_unless_it_is_zero(tmp_path: Path) -> None:
+    reference = bart()
+    reference.final_logits_bias[0, 7] = 0.5
+    with pytest.raises(ValueError, match="final_logits_bias is not zero"):
+        open_folder(saved(reference, tmp_path))
+
+
+def test_a_bart_below_its_head_opens_with_the_head_which_is_its_table(tmp_path: Path) -> None:
+    bare = bart("BartModel")
+    opened = open_folder(saved(bare, tmp_path))
+    assert (opened.missing, opened.extra) == ((), ())
+    assert list(opened.model.specs) == ["language"]
+
+
+@pytest.mark.parametrize("change", [{"normalize_before": True}, {"activation_function": "mish"}])
+def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
+    saved(bart(), tmp_path)
+    theirs = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(theirs | change))
+    with pytest.raises(ValueError, match=next(iter(change.values())).__repr__()):
+        open_folder(tmp_path)

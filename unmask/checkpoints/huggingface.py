@@ -397,7 +397,7 @@ def write_folder(
     if tokenizer is not None:
         tokenizer.save(folder, segments=None if model.stack.tells_segments else False)
         if "language" in model.specs and (model.stack.causal):
-            _write_json(folder / "generation_config.json", _special_ids(tokenizer.special, model))
+            _write_json(folder / "generation_config.json", _generating(tokenizer.special, model))
 
 
 def config_of(
@@ -460,9 +460,17 @@ def _special_ids(special: Special, model: Model) -> dict[str, int]:
             ids["eos_token_id"] = special.end
         if model.stack.cross:
             ids["decoder_start_token_id"] = special.start
+            if special.lead:
+                ids["bos_token_id"] = special.lead[0]
         else:
             ids["bos_token_id"] = special.start
     return ids
+
+
+def _generating(special: Special, model: Model) -> dict[str, int]:
+    """Return their generation_config.json: what is read before an answer is said by force there."""
+    forced = {"forced_bos_token_id": special.lead[0]} if model.stack.cross and special.lead else {}
+    return _special_ids(special, model) | forced
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:

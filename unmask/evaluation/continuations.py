@@ -285,7 +285,8 @@ class _Asker:
         kept = n if self.source is None else min(n, max(self.source - around, 0))
         source = (*special.before, *pair.context[n - kept :], *special.after)
         source = source or (special.start,)
-        self._in_turn(readings, i, (special.start,), (), pair.continuation, source)
+        before = (special.start, *special.lead)
+        self._in_turn(readings, i, before, (), pair.continuation, source)
         readings.sums[i].cut = n - kept
 
     def _in_turn(

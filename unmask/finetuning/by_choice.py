@@ -172,7 +172,7 @@ class ChoiceInWords:
     def _word(self, option: Int[np.ndarray, "n"]) -> tuple[int, ...]:
         s = self.special
         ends = s.after or ((s.end,) if s.end is not None else ())
-        return (*option[: self.task.length].tolist(), *ends)
+        return (*s.lead, *option[: self.task.length].tolist(), *ends)
 
     def _answered(self, words: Sequence[Sequence[int]], item: Item) -> Example:
         said = (IGNORE,) if item.truth is None else words[cast("int", item.truth)]

@@ -90,7 +90,8 @@ class ByText:
     def _example(self, read: Sequence[int], said: Sequence[int] | None) -> Example:
         source = None
         if self.encodes:
-            source, read = np.array(read, np.int64), [self.special.start]
+            source = np.array(read, np.int64)
+            read = [self.special.start, *self.special.lead]
         inputs = np.array([*read, *(said or ())[:-1]], np.int64)
         targets = np.full(len(inputs), IGNORE, np.int64)
         if said is not None:

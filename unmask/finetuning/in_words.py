@@ -179,7 +179,7 @@ def spell(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """
     special = tokenizer.special
     ends = special.after or ((special.end,) if special.end is not None else ())
-    words = [(*ids.tolist(), *ends) for ids in tokenizer.ids_batch(task.labels)]
+    words = [(*special.lead, *ids.tolist(), *ends) for ids in tokenizer.ids_batch(task.labels)]
     seen: dict[tuple[int, ...], str] = {}
     for label, word in zip(task.labels, words, strict=True):
         if word in seen:

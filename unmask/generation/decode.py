@@ -172,7 +172,8 @@ def texts(
     said = [list(ids) for ids in begun] if begun is not None else [[] for _ in given]
     if encoder:
         _check_lengths(given, room(model, reader(model)), "")
-    before = [[special.start]] * len(given) if encoder else given
+    answer = (special.start, *special.lead)
+    before = [list(answer)] * len(given) if encoder else given
     read = [[*ids, *more] for ids, more in zip(before, said, strict=True)]
     length = room(model, decoder(model))
     if length is not None and model.by_mask is not None:
@@ -183,7 +184,7 @@ def texts(
     elif sources and length is not None:
         _check_lengths(given, length - 1, "")  # what is said has to be read beside it
     dice = _dice([[*ids, *more] for ids, more in zip(given, said, strict=True)], how.seed)
-    head = (special.start,) if encoder else special.before
+    head = answer if encoder else special.before
     wholes = [len(ids) * sources for ids in given]
     return [
         Text(

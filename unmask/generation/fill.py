@@ -60,7 +60,8 @@ def fill(
     Blanks are written [MASK], as the tokenizer's own mask, or, for T5, as <extra_id_0> and so on.
     An encoder says one token for each blank, and its probability; several blanks are filled each on
     its own, as if the others stayed hidden. A special token is said where the model finds it
-    likely. An encoder-decoder says one candidate for each blank, of any number of tokens.
+    likely. An encoder-decoder says one candidate for each blank, of any number of tokens; one
+    without sentinels (BART) begins with what is shown, one blank after the other.
 
     Args:
         model: an encoder with a head that names tokens, or an encoder-decoder.
@@ -84,7 +85,8 @@ def fill(
             shown = pieces[0] if len(pieces[0]) <= 80 else f"{pieces[0][:80]}..."
             raise ValueError(f"text {i} has no blank: {shown!r}; write {BLANK} where one is")
     if encoder_decoder:
-        return _spans(model, tokenizer, cut)
+        by_name = tokenizer.frame.n_sentinels or tokenizer.frame.mask is None
+        return (_spans if by_name else _restored)(model, tokenizer, cut)
     _ = model.language  # or it is said that there is none
     return _masks(model, tokenizer, cut, min(top_k, tokenizer.size), batch_tokens)
 
@@ -240,3 +242,44 @@ def _put(tokenizer: Tokenizer, pieces: Sequence[str], said: Sequence[int]) -> Fi
     words = [tokenizer.decode(span).strip() for span in spans]
     text = pieces[0] + "".join(w + p for w, p in zip(words, pieces[1:], strict=True))
     return Filled(text, tuple((Candidate(word, None),) for word in words))
+
+
+def _restored(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> list[Filled]:
+    """Let an encoder-decoder that says whole texts (BART) go on where a text is shown no more.
+
+    It has read all that is shown, with masks between. What it says in a blank ends where it comes
+    to the first word that is shown behind that; otherwise, with what it says at most.
+    """
+    special, mask = tokenizer.special, tokenizer.frame.mask
+    assert mask is not None
+    inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
+    sources = [[*special.before, *ids.tolist(), *special.after] for ids in inner]
+    texts = [pieces[0] for pieces in cut]
+    words: list[list[str]] = [[] for _ in cut]
+    for blank in range(1, max(map(len, cut), default=1)):
+        rows = [i for i, pieces in enumerate(cut) if blank < len(pieces)]
+        begun = [ids.tolist() for ids in tokenizer.ids_batch([texts[i].rstrip() for i in rows])]
+        how = Decoding(new_tokens=SPAN)
+        said = generate(model, [sources[i] for i in rows], special, how, begun=begun)
+        for i, before, ids in zip(rows, begun, said, strict=True):
+            whole = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
+            last = blank == len(cut[i]) - 1
+            words[i].append(_until_shown(whole, cut[i][blank], last=last))
+            texts[i] += words[i][-1] + cut[i][blank]
+    return [
+        Filled(text, tuple((Candidate(word, None),) for word in some))
+        for text, some in zip(texts, words, strict=True)
+    ]
+
+
+def _until_shown(said: str, shown: str, *, last: bool) -> str:
+    """Cut what was said in a blank before the first word that is shown behind it.
+
+    Where nothing but another blank follows, its first word is kept.
+    """
+    first = re.match(r"\w+|\S", shown.strip())
+    if first is None:
+        return said.strip() if last else " ".join(said.split()[:1])
+    word = re.escape(first[0])
+    found = re.search(rf"\b{word}\b" if first[0][0].isalnum() else word, said)
+    return (said if found is None else said[: found.start()]).strip()

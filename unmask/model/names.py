@@ -46,8 +46,10 @@ class Names:
     the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
-    `tied` that theirs is a second copy, checked on reading and not written; `beside:name` that the
-    line counts only where we have that module too; `-  theirs` that theirs is left out on purpose.
+    `tied` that theirs is a second copy, checked on reading and not written; `zeros`
+    that theirs is a row of zeros, one for each of our rows, which nothing of ours holds;
+    `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
+    is left out on purpose.
     Of several lines for one of theirs the first counts whose ours exist, and likewise of several
     for one of ours.
     """
@@ -87,6 +89,10 @@ class Names:
         for name, tensor in state.items():
             used = False
             for rule, numbers, tail in self._hits(name):
+                if rule.operation == "zeros":
+                    _check_zeros(name, tensor)
+                    used = True
+                    break
                 ours = [_fill(o, numbers) + tail for o in rule.ours]
                 used = rule.ours == ("-",) or all(
                     o in wanted for o in ours + _besides(rule, numbers)
@@ -113,7 +119,10 @@ class Names:
         out: dict[str, Tensor] = {}
         left = dict.fromkeys(state)
         for rule in self.rules:
-            if rule.ours == ("-",) or rule.operation == "tied":
+            if rule.operation == "zeros":
+                table = state[f"{rule.ours[0]}.weight"]
+                out[rule.theirs] = table.new_zeros(1, len(table))
+            if rule.ours == ("-",) or rule.operation in ("tied", "zeros"):
                 continue
             for name in list(left):
                 if (hit := _match(rule.ours[0], name)) is None:
@@ -133,7 +142,7 @@ class Names:
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
         """Return the weight of theirs that a module of ours is read from, if it is there."""
         for rule in self.rules:
-            if len(rule.ours) == 1 and rule.operation != "tied":
+            if len(rule.ours) == 1 and rule.operation not in ("tied", "zeros"):
                 if (hit := _match(rule.ours[0], f"{ours}.weight")) is None:
                     continue
                 name = _fill(rule.theirs, hit[0]) + hit[1]
@@ -193,6 +202,11 @@ def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
 
 def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
     return [_fill(rule.beside, numbers) + ".weight"] if rule.beside else []
+
+
+def _check_zeros(name: str, tensor: Tensor) -> None:
+    if tensor.any():
+        raise ValueError(f"tensor {name} is not zero: what it adds is not supported")
 
 
 def _check(

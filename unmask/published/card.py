@@ -143,6 +143,7 @@ def fitted(architecture: AnyArchitecture, special: Special) -> AnyArchitecture:
 
 def longest(architecture: AnyArchitecture) -> int | None:
     """Return how many tokens a text may have; None where no table of positions ends."""
-    if isinstance(architecture, Architecture):
-        return getattr(architecture.position, "length", None)
-    return None
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        found = (longest(architecture.encoder), longest(architecture.decoder))
+        return min((n for n in found if n is not None), default=None)
+    return getattr(architecture.position, "length", None)

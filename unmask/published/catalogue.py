@@ -8,6 +8,7 @@ from unmask.box import BOX
 from unmask.published import (
     albert,
     alephbert,
+    bart,
     bert,
     canine,
     coco_lm,
@@ -45,7 +46,7 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, bart,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -121,6 +121,7 @@ ROBERTA = Frame(
     before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
     first=("<s>", "<pad>", "</s>", "<unk>"),
 )  # fmt: skip
+BART = replace(ROBERTA, start="</s>")
 XLM = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<special1>", unknown="<unk>",
     before=("<s>",), between=("</s>",), after=("</s>",),

@@ -1,0 +1,66 @@
+"""An answer that begins with a special token (BART's <s>): it is read, and the rest is said."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from generating import SPECIAL, asked, pairs, prompts, theirs
+
+from unmask.evaluation.continuations import Pair, token_likelihoods
+from unmask.generation.decode import candidates, generate
+from unmask.generation.settings import Decoding, decoding
+from unmask.heads.model import Model
+
+LEAD = 7
+BART = replace(SPECIAL, start=0, before=(LEAD,))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Model]:
+    return pairs(tmp_path_factory.mktemp("models"), spread=0.25)["bart"]
+
+
+def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
+    reference, model = pair
+    expected, _ = theirs(reference, prompts(), None, 13, forced_bos_token_id=LEAD)
+    assert {row[0] for row in expected} == {LEAD}
+    said = generate(model, prompts(), BART, Decoding(new_tokens=12))
+    assert said == [row[1:] for row in expected]
+    free = generate(model, prompts(), replace(BART, before=()), Decoding(new_tokens=12))
+    assert free != said
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
+def test_beams_equal_those_behind_a_token_that_was_read(pair, penalty: float) -> None:
+    reference, model = pair
+    texts = prompts((9, 5, 5))  # the reference lays out what the decoder has read row by row
+    begun = torch.tensor([[0, LEAD]] * len(texts))
+    end = generate(model, texts, BART, Decoding(new_tokens=12))[0][3]
+    how = {"length_penalty": penalty, "early_stopping": "never"}
+    reference.generation_config.eos_token_id = end
+    out = reference.generate(
+        **asked(reference, texts), decoder_input_ids=begun, max_new_tokens=12, num_beams=3,
+        do_sample=False, pad_token_id=0, return_dict_in_generate=True, output_scores=True, **how,
+    )  # fmt: skip
+    rows = out.sequences[:, 2:].tolist()
+    expected = [row[: row.index(end)] if end in row else row for row in rows]
+    special = replace(BART, end=end)
+    found = candidates(model, texts, special, decoding(new_tokens=12, beams=3, **how))
+    assert [list(best[0].ids) for best in found] == expected
+    scores = out.sequences_scores.tolist()
+    assert [best[0].score for best in found] == pytest.approx(scores, rel=1e-4)
+
+
+@torch.no_grad()
+def test_an_answer_is_as_likely_as_behind_that_token(pair) -> None:
+    reference, model = pair
+    source, answer = [LEAD, 30, 11, 9], [12, 40, 8]
+    (ours,) = token_likelihoods(
+        model, BART, [Pair(context=(30, 11, 9), continuation=tuple(answer))]
+    )
+    out = reference(
+        input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, LEAD, *answer[:-1]]])
+    ).logits[0, 1:]
+    expected = out.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum()
+    assert ours.total == pytest.approx(float(expected), rel=1e-4)

@@ -1,0 +1,245 @@
+"""BART: Lewis et al. 2020, arXiv:1910.13461.
+
+"BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation, and
+Comprehension".
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.heads.language import Language
+from unmask.hiding.objectives import BART as DENOISING
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.initialize import Normal
+from unmask.model.names import (
+    Fields,
+    Names,
+    activation,
+    need,
+    refuse,
+    their_activation,
+)
+from unmask.model.parts import LayerNorm
+from unmask.model.positions import Learned
+from unmask.published import roberta
+from unmask.published.bert import SMALL_SCALE
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BART as FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
+
+PAPER = Paper(
+    title="BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, "
+    "Translation, and Comprehension",
+    authors="Lewis, Liu, Goyal, Ghazvininejad, Mohamed, Levy, Stoyanov, Zettlemoyer",
+    year=2020,
+    arxiv="1910.13461",
+)
+
+OFFSET = 2
+"""Places are counted from here in each of two tables, whatever the padding's id (transformers; in
+fairseq from that + 1, which is 2)."""
+ENCODER = Architecture(
+    vocab_size=50_265,  # section 5.1: GPT-2's byte pairs; released code
+    d_model=768,  # section 4, base
+    n_layers=6,  # section 2.1
+    n_heads=12,
+    d_ff=3072,
+    position=Learned(1024, OFFSET),  # released code, as what follows but for the activation
+    norm=LayerNorm(eps=1e-5),
+    norm_embedding=True,
+    activation="gelu",  # section 2.1
+    dropout=0.1,
+    attention_dropout=0.0,
+    initialize=Normal(0.02),  # section 2.1
+)
+HEADS = {"language": Language(term="restored")}
+
+
+def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
+    """Return the two stacks of which `encoder` is the first.
+
+    The decoder is the same but causal, and reads the encoder.
+    """
+    decoder = replace(
+        encoder,
+        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
+        causal=True,
+        cross=True,
+    )
+    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
+
+
+def _attention(ours: str, theirs: str) -> list[str]:
+    return [f"{ours}.{x} {theirs}.{'out' if x == 'o' else x}_proj" for x in "qkvo"]
+
+
+def _stack(side: str) -> str:
+    """Return the lines of one stack."""
+    ours, theirs = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
+    lines = _attention(f"{ours}.attention", f"{theirs}.self_attn")
+    lines += [f"{ours}.attention_norm.after {theirs}.self_attn_layer_norm"]
+    if side == "decoder":
+        lines += _attention(f"{ours}.cross", f"{theirs}.encoder_attn")
+        lines += [f"{ours}.cross_norm.after {theirs}.encoder_attn_layer_norm"]
+    lines += [
+        f"{ours}.feed_forward.up {theirs}.fc1",
+        f"{ours}.feed_forward.down {theirs}.fc2",
+        f"{ours}.feed_forward_norm.after {theirs}.final_layer_norm",
+        f"backbone.{side}.position.table model.{side}.embed_positions",
+        f"backbone.{side}.embed_norm model.{side}.layernorm_embedding",
+        f"backbone.tokens model.{side}.embed_tokens tied",
+        f"- model.{side}.version",
+    ]
+    return "\n".join(lines)
+
+
+_COMMON = """
+    backbone.tokens      model.shared
+    heads.language.out   lm_head
+    backbone.tokens      lm_head             tied
+    backbone.tokens      final_logits_bias   zeros
+"""
+NAMES = Names("\n".join((_COMMON, _stack("encoder"), _stack("decoder"))), prefix="model.")
+
+_FIXED = {
+    "is_encoder_decoder": True,
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+}
+"""All but the first are of configurations of transformers 3 and before."""
+
+
+def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
+    refuse(theirs, _FIXED)
+
+    def stack(side: str) -> Architecture:
+        return replace(
+            ENCODER,
+            vocab_size=need(theirs, "vocab_size"),
+            d_model=need(theirs, "d_model"),
+            n_layers=need(theirs, f"{side}_layers"),
+            n_heads=need(theirs, f"{side}_attention_heads"),
+            d_ff=need(theirs, f"{side}_ffn_dim"),
+            position=Learned(theirs.get("max_position_embeddings", 1024), OFFSET),
+            tokens_scaled=theirs.get("scale_embedding", False),
+            activation=activation(theirs.get("activation_function", "gelu")),
+            dropout=float(theirs.get("dropout", 0.1)),
+            attention_dropout=float(theirs.get("attention_dropout", 0.0)),
+            feed_forward_dropout=float(theirs.get("activation_dropout", 0.0)),
+            layer_dropout=float(theirs.get(f"{side}_layerdrop", 0.0)),
+            initialize=Normal(theirs.get("init_std", 0.02)),
+        )
+
+    decoder = replace(stack("decoder"), causal=True, cross=True)
+    return EncoderDecoderArchitecture(encoder=stack("encoder"), decoder=decoder)
+
+
+def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
+    e, of_both = a.encoder, ("vocab_size", "d_model", "position", "tokens_scaled", "activation")
+    other = [name for name in of_both if getattr(e, name) != getattr(a.decoder, name)]
+    if other or not isinstance(e.position, Learned) or e.position.offset != OFFSET:
+        raise ValueError(
+            f"BART's format has one {', '.join(of_both)} for encoder and decoder, and learned "
+            f"places from {OFFSET} on; got {other or e.position}"
+        )
+    sides = {
+        f"{side}_{key}": value
+        for side, stack in (("encoder", e), ("decoder", a.decoder))
+        for key, value in (
+            ("layers", stack.n_layers),
+            ("attention_heads", stack.n_heads),
+            ("ffn_dim", stack.d_ff),
+            ("layerdrop", stack.layer_dropout),
+        )
+    }
+    return {
+        "vocab_size": e.vocab_size,
+        "d_model": e.d_model,
+        **sides,
+        "max_position_embeddings": e.position.length,
+        "scale_embedding": e.tokens_scaled,
+        "activation_function": their_activation(e.activation),
+        "dropout": e.dropout,
+        "attention_dropout": e.attention_dropout,
+        "activation_dropout": e.feed_forward_dropout,
+        "init_std": e.initialize.std if isinstance(e.initialize, Normal) else 0.02,
+        "is_encoder_decoder": True,
+    }
+
+
+FIELDS = Fields(
+    model_type="bart",
+    read=_read,
+    write=_write,
+    # Released folders name `BartModel`: the table is all that the head has, so it is there, too.
+    classes={
+        ("language",): "BartForConditionalGeneration",
+        (): "BartForConditionalGeneration",
+    },
+)
+
+_NOT_YET = (
+    "Labels are said in words; the paper's classification, which reads the text in both stacks and "
+    "labels its last token (section 3.1), is not made yet, nor is mBART."
+)
+_UNSAID = (
+    "Rate, warm-up and optimizer are RoBERTa's, since the paper does not say them; dropout stays "
+    "on in the last 10 % of the steps, too (section 5.1: off). "
+)
+
+BART_LARGE = Published(
+    name="bart-large",
+    family="bart",
+    paper=PAPER,
+    architecture=both(replace(ENCODER, d_model=1024, n_layers=12, n_heads=16, d_ff=4096)),
+    heads=HEADS,
+    labels=None,
+    objective=DENOISING,
+    tokenizer=TokenizerSpec(ByteBPE(50_265), FRAME),  # section 5.1
+    length=512,  # released code, `tokens_per_sample`
+    batch_tokens=8000 * 512,  # section 5.1
+    rate=roberta.ROBERTA_LARGE.rate,
+    training={
+        **roberta.TRAINING,
+        "schedule": roberta.ROBERTA_LARGE.training["schedule"],
+        "steps": 500_000,  # section 5.1
+    },
+    parameters=406_291_456,
+    names=NAMES,
+    fields=FIELDS,
+    hub="facebook/bart-large",
+    note=_UNSAID + _NOT_YET,
+)
+BART_BASE = replace(
+    BART_LARGE,
+    name="bart-base",
+    architecture=both(ENCODER),
+    rate=roberta.ROBERTA_BASE.rate,
+    training={**roberta.TRAINING, "steps": 1_000_000},  # section 4.2
+    parameters=139_420_416,
+    hub="facebook/bart-base",
+    note="Batch as that of bart-large. " + _UNSAID + _NOT_YET,
+)
+BART_MINI = replace(
+    BART_BASE,
+    name="bart-mini",
+    architecture=both(
+        replace(
+            ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+            position=Learned(512, OFFSET), initialize=Normal(0.05),
+        )
+    ),
+    tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
+    length=128,
+    batch_tokens=4_096,
+    rate=3e-3,
+    training=SMALL_SCALE,
+    parameters=9_734_144,
+    hub=None,
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _NOT_YET,
+)  # fmt: skip
+
+CARDS = (BART_MINI, BART_BASE, BART_LARGE)
