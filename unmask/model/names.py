@@ -205,7 +205,7 @@ def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
 
 
 def _check_zeros(name: str, tensor: Tensor) -> None:
-    if tensor.any():
+    if not tensor.is_meta and tensor.any():
         raise ValueError(f"tensor {name} is not zero: what it adds is not supported")
 
 
