@@ -187,7 +187,8 @@ _NOT_YET = (
 )
 _UNSAID = (
     "Rate, warm-up and optimizer are RoBERTa's, since the paper does not say them; dropout stays "
-    "on in the last 10 % of the steps, too (section 5.1: off). "
+    "on in the last 10 % of the steps, too (section 5.1: off). Batch, steps and the sections named "
+    "could not be checked against the paper. "
 )
 
 BART_LARGE = Published(
