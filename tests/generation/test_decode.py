@@ -81,6 +81,24 @@ def test_a_text_ends_where_the_positions_do(models: dict) -> None:
         generate(model, [*prompts((40, 41)), [5]], SPECIAL, Decoding())
 
 
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [({}, "; `window` reads the last of it, and goes on"), ({"beams": 2}, "")],
+    ids=["greedy", "beams"],
+)
+def test_a_text_that_has_no_room_says_so(
+    models: dict, settings: dict, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, model = models["gpt2"]  # of 40 positions
+    generate(model, prompts((35, 2)), SPECIAL, decoding(new_tokens=6, **settings))
+    assert not caplog.records
+    generate(model, prompts((37, 2)), SPECIAL, decoding(new_tokens=6, **settings))
+    assert [r.getMessage() for r in caplog.records] == [
+        "a text ended after 4 new tokens, at the model's last position, before the 6 that were "
+        f"asked for{hint}"
+    ]
+
+
 def test_no_and_empty_prompts(models: dict) -> None:
     for _, model in models.values():
         assert generate(model, [], SPECIAL, Decoding()) == []

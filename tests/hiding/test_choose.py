@@ -8,6 +8,7 @@ from vocabularies import BERT, GPT, long_text, text, texts
 
 from unmask.hiding.choose import (
     Everything,
+    Falling,
     NGrams,
     Spans,
     Tail,
@@ -73,6 +74,27 @@ def test_runs_of_tokens_are_as_long_as_their_shares_say():
     for tokens, share in ((1, 0.8), (2, 0.1), (3, 0.1)):  # few are side by side by chance
         expected = runs_seen * share
         assert abs(seen[tokens] - expected) < 4 * np.sqrt(expected)
+
+
+@given(st.integers(1, 300), RATES, RATES, st.floats(0, 1))
+def test_a_falling_rate_goes_in_a_line_and_bounds_all_between(n, first, rate, share):
+    falling = Falling(first, TokenRuns(rate))
+    then = falling.after(share)
+    assert then.rate == pytest.approx((1 - share) * first + share * rate)
+    for bound, found in zip(falling.folded(np.arange(n)), then.folded(np.arange(n)), strict=True):
+        assert (bound >= found).all()
+
+
+@given(texts(least=1), SEEDS)
+def test_of_itself_a_falling_rate_is_its_last(tokens, seed):
+    free, last = np.ones(len(tokens), bool), Tokenwise(0.1)
+    hidden = Falling(0.9, last)(tokens, free, np.random.default_rng(seed))
+    assert (hidden == last(tokens, free, np.random.default_rng(seed))).all()
+
+
+def test_a_falling_rate_begins_at_a_share():
+    with pytest.raises(ValueError, match=r"rate must be above 0 and at most 1, got 1\.5$"):
+        Falling(1.5, Tokenwise(0.1))
 
 
 @pytest.mark.parametrize("shares", [(), (0.0, 0.0), (1.5, -0.5), (float("inf"),)])

@@ -19,8 +19,9 @@ from unmask.batch import IGNORE, Visibility
 from unmask.config import from_dict, to_dict
 from unmask.hiding import loader as module
 from unmask.hiding import objectives
+from unmask.hiding.choose import Falling, Tokenwise
 from unmask.hiding.loader import Cursor, Loader, Plan, another, document_numbers, even_cuts
-from unmask.hiding.objectives import Static
+from unmask.hiding.objectives import Hide, Static
 
 SEEDS = st.integers(0, 2**63)
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=200)
@@ -270,6 +271,33 @@ def test_static_masking_repeats_its_ways_of_hiding():
     assert epoch_of(loader, 0) == epoch_of(make(), 0)
     assert epoch_of(loader, 0) == epoch_of(loader, 2) != epoch_of(loader, 1)
     assert epoch_of(loader, 1) == epoch_of(loader, 3)
+
+
+FALLING = Hide(Falling(0.9, Tokenwise(0.1)), objectives.MASKED.conceal)
+
+
+def share_asked(micro: list) -> float:
+    asked = sum(int((batch.targets != IGNORE).sum()) for batch in micro)
+    return asked / sum(batch.inputs.numel() for batch in micro)
+
+
+def test_what_falls_falls_with_the_steps_of_the_training():
+    rows = np.stack((np.arange(0, 2970, 30), np.arange(30, 3000, 30)), 1)
+    loader = make(objective=FALLING, rows=rows, batch_tokens=1024, steps=20)
+    shares = [share_asked(micro) for micro, _ in itertools.islice(loader, 30)]
+    line = [max(0.9 - 0.8 * step / 20, 0.1) for step in range(30)]
+    assert np.abs(np.array(shares) - line).max() < 0.02
+    for micro, _ in itertools.islice(replace(loader, steps=None), 5):
+        assert abs(share_asked(micro) - 0.1) < 0.02
+
+
+def test_what_falls_goes_on_where_it_was_also_in_workers():
+    loader = make(objective=FALLING, steps=20)
+    whole = stream(loader, 15)
+    cursor = from_dict(Cursor, to_dict(whole[8][1]))
+    assert stream(replace(loader, cursor=cursor), 6) == whole[9:]
+    assert stream(replace(loader, workers=2), 15) == whole
+    assert [cursor.taken for _, cursor in whole] == list(range(1, 16))
 
 
 def test_an_epoch_ends_where_it_should():

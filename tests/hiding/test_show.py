@@ -134,6 +134,8 @@ def test_a_pair_is_shown_in_two_parts_with_its_question():
         lines = x.plain().splitlines()
         assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert set(seen) == {"0: B is what follows A", "1: B comes from elsewhere"}
+    said = {told(objectives.ALBERT, BERT, tokens, seed).label for seed in range(20)}
+    assert said == {"0: A and B stand in their order", "1: A and B are swapped"}
     alone = told(objectives.BERT, BERT, text([10, 11]))
     assert alone.label == "nothing, for there is but one text"
     assert "of the whole   nothing, for" in alone.plain()

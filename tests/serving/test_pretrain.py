@@ -442,6 +442,41 @@ def test_a_run_whose_past_would_have_been_another_does_not_become_longer(
         pretrain(out=out, resume=True, quiet=True)
 
 
+FALLING = (
+    'objective={kind="Hide",choose={kind="Falling",first=0.6,last={kind="Tokenwise",rate=0.1}},'
+    'conceal={kind="InPlace",mask=0.8,random=0.1}}'
+)
+
+
+def test_a_run_whose_rate_of_hiding_falls_does_not_become_longer(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
+    told = {"data": text, "quiet": True, "threads": 1, "checkpoint_every": 5, "changes": changes}
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("bert-tiny", out=tmp_path / "run", steps=12, **told)
+    with pytest.raises(ValueError, match="has steps = 12, not 18: what it hides depends on that"):
+        pretrain(out=tmp_path / "run", resume=True, steps=18, quiet=True)
+    pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    pretrain("bert-tiny", out=tmp_path / "whole", steps=12, **told)
+    assert learned(tmp_path / "run") == learned(tmp_path / "whole")
+
+
+def test_a_rate_of_hiding_falls_in_the_minutes_as_in_their_steps(
+    text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.training import loop
+
+    changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
+    told = {"data": text, "quiet": True, "threads": 1, "changes": changes}
+    monkeypatch.setattr(loop, "measure", lambda run, minutes: 6)
+    pretrain("bert-tiny", out=tmp_path / "minutes", minutes=0.02, **told)
+    pretrain("bert-tiny", out=tmp_path / "steps", steps=6, **told)
+    assert learned(tmp_path / "minutes") == learned(tmp_path / "steps")
+
+
 def test_a_run_that_was_given_minutes_and_goes_on_for_steps_is_one_of_steps(
     text: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -545,8 +580,11 @@ def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) ->
     assert (recipe["length"], recipe["batch_tokens"], recipe["steps"]) == (32, 64, 3)
 
 
-def test_a_recipe_is_a_difference_to_the_cards_objective(text: Path, tmp_path: Path) -> None:
-    changes = [*COMMON, *SMALL["bert-tiny"], "objective.objective.choose.rate=0.4"]
+@pytest.mark.parametrize("key", ["objective.objective.choose.rate", "objective.choose.rate"])
+def test_a_recipe_is_a_difference_to_the_cards_objective(
+    key: str, text: Path, tmp_path: Path
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], f"{key}=0.4"]
     made = pretrain(
         "bert-tiny", data=text, out=tmp_path / "r", steps=1, quiet=True, changes=changes, threads=1
     )

@@ -1,5 +1,6 @@
 """Text, token by token: greedy, sampled or searched for, with a cache of what was read."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,6 +18,8 @@ from unmask.heads.model import Model
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.vocabulary import Special
+
+_log = logging.getLogger(__name__)
 
 AT_ONCE = 8192
 """Tokens, read and new ones, whose keys and values are held at the same time."""
@@ -97,6 +100,7 @@ def candidates(
             best = search(model, [asked[i] for i in group], how, how.by, special)
             for i, one in zip(group, best, strict=True):
                 found[i] = one
+    _warn([len(best[0].ids) for best in found], asked, how)
     return found
 
 
@@ -131,6 +135,7 @@ def spoken(
                 read = Rows(model, [prompts[i] for i in rows], special)
                 yield from _say(read, rows, special, how, how.by)
         waiting = [i for i in waiting if not asked[i].over]
+    _warn([len(text.said) for text in asked], asked, how)
 
 
 def _say(
@@ -203,6 +208,20 @@ def texts(
             given, read, wholes, dice, guides or [None] * len(given), strict=True
         )
     ]
+
+
+def _warn(said: Sequence[int], asked: Sequence[Text], how: Decoding) -> None:
+    """Tell of texts that have as many tokens as there was room for, and were to have more."""
+    full = [text for n, text in zip(said, asked, strict=True) if n == text.most < how.new_tokens]
+    if full:
+        _log.warning(
+            "%s ended after %d new tokens, at the model's last position, before the %d that were "
+            "asked for%s",
+            "a text" if len(full) == 1 else f"{len(full):,} texts",
+            min(text.most for text in full),
+            how.new_tokens,
+            "" if isinstance(how.by, Beam) else "; `window` reads the last of it, and goes on",
+        )
 
 
 def _check_lengths(prompts: Sequence[Sequence[int]], most: int | None, hint: str) -> None:

@@ -45,7 +45,7 @@ class Sample:
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+            raise ValueError(f"temperature must be above 0 and finite, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
         for name in ("top_p", "min_p", "typical"):

@@ -6,7 +6,7 @@ ones.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -356,6 +356,40 @@ class Spans:
         """Count exactly: each span begins after a shown token, and a span ends the text."""
         hidden, spans = self.counts(n)
         return Folded(n - hidden + spans, hidden + spans, spans)
+
+
+@dataclass(frozen=True)
+class Falling:
+    """As `last` hides, but of a rate that begins at `first` and goes to that of `last` in a line.
+
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 3: from 30 % to 15 % of the tokens. By
+    itself, as where held-out text is hidden, it is `last`.
+    """
+
+    first: float
+    """The rate of the first step."""
+    last: Tokenwise | TokenRuns | Words | NGrams | WordSpans
+    """Also how tokens are chosen at any rate."""
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_rate(self.first)
+
+    def after(self, share: float) -> Choose:
+        """Return the chooser of a step before which `share` of the steps were taken."""
+        return replace(self.last, rate=self.first + (self.last.rate - self.first) * share)
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide as `last` does."""
+        return self.last(text, free, rng)
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """Bound the lengths at any rate between the first and the last."""
+        first, last = self.after(0.0).folded(n), self.last.folded(n)
+        return Folded(*map(np.maximum, first, last))
 
 
 @dataclass(frozen=True)

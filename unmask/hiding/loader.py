@@ -3,7 +3,7 @@
 An epoch's order is a permutation of all rows (where sources are sampled, of those that it takes of
 each). It is cut into windows of about 64 batches; within a window, rows are put together by length
 (or laid out in full rows), and the batches shuffled. Nothing of this depends on the number of
-processes, workers or micro-batches, and a `Cursor` of three integers is all that a checkpoint must
+processes, workers or micro-batches, and a `Cursor` of a few integers is all that a checkpoint must
 hold.
 """
 
@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -26,7 +26,7 @@ from jaxtyping import Int
 
 from unmask.batch import Batch, Example, Tokens
 from unmask.hiding.collate import Arrays, arrange, first_fit
-from unmask.hiding.objectives import AnyObjective
+from unmask.hiding.objectives import AnyObjective, objective_after
 from unmask.hiding.sources import Sources
 from unmask.tokens.vocabulary import Special
 
@@ -61,6 +61,8 @@ class Cursor:
     epoch: int = 0
     window: int = 0
     batch: int = 0
+    taken: int = field(default=0, compare=False)
+    """Batches before it, whatever they were."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +130,14 @@ class Plan:
         """
         if not 0 <= cursor.window < self.n_windows or cursor.epoch < 0:
             raise ValueError(f"no batch at {cursor}: an epoch has {self.n_windows} windows")
+        taken = cursor.taken
         while True:
             order = self.order(cursor.epoch)
             for w in range(cursor.window, self.n_windows):
                 first = cursor.batch if w == cursor.window else 0
-                yield from self._window_steps(Cursor(cursor.epoch, w, first), order)
+                for step in self._window_steps(Cursor(cursor.epoch, w, first, taken), order):
+                    taken = step.after.taken
+                    yield step
             cursor = Cursor(cursor.epoch + 1)
 
     def _window_steps(self, cursor: Cursor, order: Int[np.ndarray, "k"]) -> Iterator[Step]:
@@ -142,9 +147,10 @@ class Plan:
             raise ValueError(f"no batch at {cursor}: the window has {len(batches)} batches")
         last_window = w + 1 == self.n_windows
         beyond = Cursor(epoch + 1) if last_window else Cursor(epoch, w + 1)
-        for i in range(cursor.batch, len(batches)):
+        for taken, i in enumerate(range(cursor.batch, len(batches)), cursor.taken):
             after = beyond if i + 1 == len(batches) else Cursor(epoch, w, i + 1)
-            yield Step(batches[i], Cursor(epoch, w, i), after)
+            here = Cursor(epoch, w, i, taken)
+            yield Step(batches[i], here, replace(after, taken=taken + 1))
 
     def micro(self, groups: Groups, limit: int | None) -> list[Groups]:
         """Cut what one process has of a global batch into micro-batches of at most `limit` tokens.
@@ -273,6 +279,9 @@ class Loader:
     cursor: Cursor = Cursor()
     epochs: int | None = None
     """End when so many epochs are through; None: never."""
+    steps: int | None = None
+    """Of the training, for an objective that changes with them. None: it is what it is in the
+    end."""
     workers: int = 0
     """Processes that make examples; 0: this one does. The batches are the same."""
     rank: int = 0
@@ -330,6 +339,7 @@ class Loader:
             epoch = step.cursor.epoch
             mine = step.groups[self.rank :: self.world]
             micro = self.plan.micro(mine, self.micro_tokens)
+            share = None if self.steps is None else min(step.cursor.taken / self.steps, 1.0)
             yield _Work(
                 micro=[
                     [[self._reading(i, epoch) for i in group] for group in groups]
@@ -337,6 +347,7 @@ class Loader:
                 ],
                 after=step.after,
                 goes_on=step.cursor.batch > 0 if self.strategy == "stream" else None,
+                share=share,
             )
 
     def _reading(self, i: int, epoch: int) -> "_Reading":
@@ -362,6 +373,8 @@ class _Work:
     after: Cursor
     goes_on: bool | None
     """Of streams: whether the rows go on where those of the step before ended."""
+    share: float | None
+    """Of the steps of the training, that were taken before."""
 
 
 @dataclass(frozen=True)
@@ -389,7 +402,10 @@ class _Maker:
     streams: bool
 
     def __call__(self, work: _Work) -> _Done:
-        return _Done([self._of_streams(groups, work.goes_on) for groups in work.micro], work.after)
+        now = self
+        if work.share is not None:
+            now = replace(self, objective=objective_after(self.objective, work.share))
+        return _Done([now._of_streams(groups, work.goes_on) for groups in work.micro], work.after)
 
     def _of_streams(self, groups: Sequence[Sequence[_Reading]], goes_on: bool | None) -> Arrays:
         backward = np.array([group[0][4] for group in groups])

@@ -1,8 +1,8 @@
 """What a model is asked: hidden tokens, questions about two texts, mixtures; published ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -11,6 +11,7 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding.choose import (
     Contexts,
     Everything,
+    Falling,
     NGrams,
     Spans,
     Tail,
@@ -34,6 +35,8 @@ from unmask.hiding.conceal import (
 )
 from unmask.hiding.noise import AnyNoise, SentencePermutation, TextInfilling
 from unmask.tokens.vocabulary import Special, Subwords
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -87,7 +90,16 @@ class Hide:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
     choose: (
-        Tokenwise | TokenRuns | Words | NGrams | WordSpans | Contexts | Spans | Tail | Everything
+        Tokenwise
+        | TokenRuns
+        | Words
+        | NGrams
+        | WordSpans
+        | Contexts
+        | Spans
+        | Falling
+        | Tail
+        | Everything
     )
     conceal: InPlace | PlaceBefore | InTurn | Order | Sentinels | Future
 
@@ -958,17 +970,22 @@ GPT = Hide(Everything(), Future())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
 GPT_BERT = Mixture(
     (
-        (15.0, Hide(TokenRuns(0.225, (1.0, 1.0, 1.0)), PlaceBefore(0.8, 0.1, together=True))),
+        (
+            15.0,
+            Hide(
+                Falling(0.3, TokenRuns(0.15, (1.0, 1.0, 1.0))),
+                PlaceBefore(0.8, 0.1, together=True),
+            ),
+        ),
         (1.0, GPT),
     ),
     names=("masked", "forward"),
 )
 """Charpentier and Samuel 2024, arXiv:2410.24159, section 2: masked next tokens, and one text of
-sixteen read forward; how tokens are hidden: released code, `SpanMaskingStrategy`.
+sixteen read forward; how tokens are hidden, and how many: released code, `SpanMaskingStrategy`.
 
-Deviates: the share of hidden tokens falls from 0.3 to 0.15 there, here it is the mean of these; and
-tokens that were hidden less often are not preferred. Each token asked counts alike; there, each
-text does, so that those read forward have a smaller share of the loss.
+Deviates: tokens that were hidden less often are not preferred. Each token asked counts alike;
+there, each text does, so that those read forward have a smaller share of the loss.
 """
 PREFIX = Hide(Tail(), Future())
 """Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
@@ -988,6 +1005,30 @@ def parts_of(objective: AnyObjective) -> Mapping[str, Part]:
     if isinstance(objective, Static):
         return parts_of(objective.objective)
     return objective.named if isinstance(objective, Mixture) else {}
+
+
+def objective_after(objective: T, share: float) -> T:
+    """Return an objective as it is for a step before which `share` of all steps were taken.
+
+    The same object where nothing of it changes in training; else what it is made of is replaced.
+    """
+    if isinstance(objective, Falling):
+        return cast("T", objective.after(share))
+    if isinstance(objective, tuple):
+        parts = tuple(objective_after(part, share) for part in objective)
+        same = all(new is old for new, old in zip(parts, objective, strict=True))
+        return objective if same else cast("T", parts)
+    if not is_dataclass(objective):
+        return objective
+    old = {f.name: getattr(objective, f.name) for f in fields(objective)}
+    new = {name: objective_after(part, share) for name, part in old.items()}
+    changed: dict[str, Any] = {name: part for name, part in new.items() if part is not old[name]}
+    return cast("T", replace(cast("Any", objective), **changed)) if changed else objective
+
+
+def changes(objective: AnyObjective) -> bool:
+    """Say whether an objective is not the same in the whole of a training."""
+    return objective_after(objective, 0.0) is not objective
 
 
 def step_of(objective: AnyObjective, length: int, special: Special) -> int:

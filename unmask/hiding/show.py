@@ -314,8 +314,8 @@ def _label(example: Example, objective: AnyObjective) -> str | None:
         return among if example.part.any() else "nothing, for the text is too short for two parts"
     if label is None or isinstance(label, np.ndarray):
         return None
-    if "next_sentence" not in objective.asks:
-        return str(label)
     if label == IGNORE:
         return "nothing, for there is but one text"
+    if "sentence_order" in objective.asks:
+        return f"{label}: A and B " + ("are swapped" if label else "stand in their order")
     return f"{label}: B " + ("comes from elsewhere" if label else "is what follows A")

@@ -6,6 +6,7 @@ from typing import cast
 
 from unmask.checkpoints.folder import newest
 from unmask.config import from_dict, to_dict
+from unmask.hiding.objectives import changes
 from unmask.serving.folders import read_facts
 from unmask.serving.record import FACTS
 from unmask.training.recipe import Recipe, first_other_rate
@@ -94,6 +95,12 @@ def _longer(was: Earlier, asked: Recipe) -> Recipe:
     taken = 0 if checkpoint is None else checkpoint.step
     new = replace(old, steps=asked.steps, schedule=asked.schedule)
     step = first_other_rate(old, new, taken)
+    anew = f"once it has ended, a new run can begin with its weights: --from {was.folder}"
+    if taken and old.objective is not None and changes(old.objective):
+        raise ValueError(
+            f"{was.folder}: this run has steps = {old.steps}, not {new.steps}: what it hides "
+            f"depends on that number; {anew}"
+        )
     if step is None:
         return new
     warmup = count(old.schedule.warmup, old.steps)
@@ -101,7 +108,7 @@ def _longer(was: Earlier, asked: Recipe) -> Recipe:
     if first_other_rate(old, kept, taken) is None:
         instead = f"--set schedule.warmup={warmup} keeps its warm-up"
     else:
-        instead = f"once it has ended, a new run can begin with its weights: --from {was.folder}"
+        instead = anew
     raise ValueError(
         f"{was.folder}: this run has steps = {old.steps}, not {new.steps}: its schedule depends on "
         f"that number, and step {step} of the {taken} that were taken had the rate "

@@ -1,7 +1,6 @@
 """What a model would see of a text, and what it would be asked."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,10 +68,7 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
             key = change.removeprefix("objective.")
-            plain = to_dict(objective)
-            if "objective" in plain and re.split("[.=]", key)[0] not in plain:
-                key = f"objective.{key}"
-            plain = merge(plain, parse(key))
+            plain = merge(to_dict(objective), parse(key))
             objective = from_dict(_Held, {"objective": plain}).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None

@@ -368,7 +368,10 @@ def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
 def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
     """Find what can be found without reading the text, before anything is written."""
     if not recipe.data:
-        raise ValueError("no data: name text files, folders or hf:owner/name with --data")
+        raise ValueError(
+            "no data: name text files, folders or hf:owner/name with --data; only a run that goes "
+            f"on needs none, and {plan.out} holds no run"
+        )
     ready = prepared(recipe.data)
     check_sampling(recipe, ready)
     if ready is not None:
@@ -550,6 +553,10 @@ def _shards(recipe: Recipe, card: Published, begun: Opened | None, plan: Plan) -
         return Shards.open(folder)
     if begun is not None and begun.tokenizer is not None and recipe.tokenizer is None:
         tokenizer = begun.tokenizer
+        if recipe.vocab_size not in (None, tokenizer.size):
+            plan.say(
+                f"vocab_size = {recipe.vocab_size} is not used: {recipe.begin} has a tokenizer"
+            )
     else:
         tokenizer = find_tokenizer(recipe, folder, plan.terminal)
     if begun is not None:
@@ -677,6 +684,7 @@ def _first_or_last(job: _Job) -> Checkpoint | None:
     if plan.minutes is not None:
         plan.say(f"measuring how many steps fit into {plan.minutes:g} minutes")
         run.recipe = replace(run.recipe, steps=loop.measure(run, plan.minutes))
+        run.batches = replace(job.data, recipe=run.recipe).batches
     if first:
         job.write_facts()
         _before(job)

@@ -159,7 +159,8 @@ class Data:
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = Cursor() if cursor is None else from_dict(Cursor, cursor)
-        for micro, after in self.loader(self.train, start, sampled=bool(self.shares)):
+        loader = self.loader(self.train, start, sampled=bool(self.shares))
+        for micro, after in replace(loader, steps=self.recipe.steps):
             yield micro, to_dict(after)
 
     def dev_batches(self) -> list[Batch]:

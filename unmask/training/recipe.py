@@ -308,11 +308,14 @@ def parse(change: str) -> dict[str, Any]:
 def merge(plain: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
     """Lay a difference over plain data: tables into tables of the same kind; others are replaced.
 
-    A string stands for a table of that kind: `schedule = "Cosine"`.
+    A string stands for a table of that kind: `schedule = "Cosine"`. Where an objective holds
+    another one, as a pair does, what is no key of its own is one of that: `objective.choose.rate`.
     """
     result = dict(plain)
     for key, value in difference.items():
-        old = plain.get(key)
+        if key not in plain and isinstance(plain.get("objective"), Mapping) and not _whole(plain):
+            key, value = "objective", {key: value}
+        old = result.get(key)
         tables = isinstance(old, Mapping)
         if tables and "kind" in old and isinstance(value, str):
             value = {"kind": value}
@@ -324,6 +327,11 @@ def merge(plain: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, 
             value = merge(old, value)
         result[key] = value
     return result
+
+
+def _whole(plain: Mapping[str, Any]) -> bool:
+    """Say whether plain data are a recipe, of which an objective is a part."""
+    return plain.get("kind") == Recipe.__name__
 
 
 def _difference(plain: Mapping[str, Any], base: Callable[[str], Recipe], where: str) -> Recipe:
