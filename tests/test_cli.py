@@ -559,7 +559,10 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("fill {}/bert --input {}/bad.txt", "bad.txt:2: invalid UTF-8"),
         ("fill {}/bert a[MASK] --device abacus", "device 'abacus'"),
         ("generate {}/bert --prompt a", "does not generate; use `fill`"),
-        ("generate {}/gpt --prompt a --temperature nan", "temperature must be above 0, got nan"),
+        (
+            "generate {}/gpt --prompt a --temperature nan",
+            "temperature must be above 0 and finite, got nan",
+        ),
         ("generate {}/gpt --prompt a --temperature 1 --beams 2", "give beams or temperature"),
         ("generate {}/gpt --prompt a --top-k 2", "give a temperature above 0"),
         ("generate {}/gpt --prompt a --beams 9999", "9999 beams are more than the"),

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
     "batch", "config", "files", "box", "text", "tokens", "hiding", "model", "heads", "published",
     "checkpoints", "adapters", "training", "generation", "finetuning", "evaluation", "demo",
-    "serving", "cli",
+    "serving", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.serving.pretrain import pretrain
     from unmask.serving.report import write_report
     from unmask.serving.several import Several
+    from unmask.studies.run import run_study
     from unmask.training.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ __all__ = [
     "load",
     "prepare",
     "pretrain",
+    "run_study",
     "write_report",
 ]
 
@@ -92,6 +94,7 @@ _HOME = {
     "load": "unmask.serving.pipeline",
     "prepare": "unmask.serving.prepare",
     "pretrain": "unmask.serving.pretrain",
+    "run_study": "unmask.studies.run",
     "write_report": "unmask.serving.report",
 }
 

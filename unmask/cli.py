@@ -840,21 +840,35 @@ def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
     if as_json:
         _print(json.loads((out / "suite.json").read_text(encoding="utf-8")))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     names, rows = made.rows()
-    table = Table(title=f"{made.suite}: {made.base}, tune={made.tune}", title_justify="left")
-    for n, name in enumerate(names):
-        table.add_column(name, justify="left" if n < 2 else "right")
-    for row in rows[:-1]:
-        table.add_row(*row)
-    table.add_section()
-    table.add_row(*rows[-1])
-    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table)
+    title = f"{made.suite}: {made.base}, tune={made.tune}"
+    _table(title, names, rows[:-1], foot=rows[-1], left=2)
     for note in made.notes:
         print(note)
     print(f"{AVERAGE}\n{out}: done")
+
+
+def _table(
+    title: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    foot: Sequence[str] = (),
+    left: int = 1,
+) -> None:
+    """Print a table; all but its first columns, `left` of them, stand to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for n, name in enumerate(names):
+        table.add_column(name, justify="left" if n < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    if foot:
+        table.add_section()
+        table.add_row(*foot)
+    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def _options(given: Iterable[str]) -> dict[str, Any]:
@@ -1375,6 +1389,74 @@ def convert(
         _print(facts | {"missing": opened.missing, "extra": opened.extra})
     else:
         print(target)
+
+
+@app.command()
+def study(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="STUDY", help="bart-noises, or a .toml file with a study."),
+    ],
+    more: MoreData = None,
+    data: Data = None,
+    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The study's folder.")] = Path(
+        "runs/study"
+    ),
+    tasks_data: Annotated[
+        Path | None,
+        _option("--tasks-data", metavar="FOLDER", help="Of the tasks' files.", default="the Hub"),
+    ] = None,
+    cells: Annotated[
+        str | None,
+        _option("--cells", metavar="A,B", help="Those to run now.", default="all"),
+    ] = None,
+    tokens: Annotated[
+        int | None, _option("--tokens", metavar="N", help="That each cell reads.")
+    ] = None,
+    rows: Annotated[
+        int | None, _option("--rows", metavar="N", help="Of each task that are learned from.")
+    ] = None,
+    epochs: Annotated[float | None, _option("--epochs", metavar="X", help="Of tuning.")] = None,
+    seeds: Annotated[int | None, _option("--seeds", metavar="N", help="Of tuning.")] = None,
+    resume: Resume = False,
+    workers: Annotated[
+        int, _option("--workers", metavar="N", help="Processes that make batches.")
+    ] = 0,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, _option("--threads", metavar="N", help="That pretrain.", default="all cores")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare ways to pretrain: under one budget, on the same text and tasks.
+
+    A table and a picture are written after each cell; Ctrl-C loses nothing, --resume goes on.
+    """
+    import unmask
+
+    made = unmask.run_study(
+        name,
+        data=[*(data or ()), *(more or ())],
+        out=out,
+        tasks_data=tasks_data,
+        cells=cells.split(",") if cells else (),
+        tokens=tokens,
+        rows=rows,
+        epochs=epochs,
+        seeds=seeds,
+        resume=resume,
+        workers=workers,
+        device=device,
+        threads=threads,
+        terminal=None if quiet else sys.stderr,
+    )
+    names, rows_made = made.rows()
+    if as_json:
+        _print(json.loads((out / "study.json").read_text(encoding="utf-8")))
+    else:
+        _table(made.study.name, names, rows_made)
+        print(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")
 
 
 @app.command()

@@ -256,6 +256,31 @@ def test_rows_within_spans_have_the_tokens_of_the_spans(
     np.testing.assert_array_equal(document[:, 0], last)
 
 
+@a_few
+@given(
+    texts=TEXTS,
+    shard_tokens=st.integers(1, 60),
+    length=st.one_of(st.integers(1, 20), st.just(2**63)),
+)
+def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
+    tmp_path: Path, texts: list[str], shard_tokens: int, length: int
+) -> None:
+    if not any(len(tokenizer().encode(text)) for text in texts):
+        return
+    found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
+    pieces, each = found.rows(length, "sentences"), found.rows(length, "sentence")
+    np.testing.assert_array_equal(places(pieces), np.arange(found.n_tokens))
+    assert set(pieces[:, 0]) <= set(each[:, 0])
+    assert set(pieces[:, 1]) <= set(each[:, 1])
+    for (start, end), after in zip(pieces[:-1], pieces[1:, 0], strict=True):
+        assert end - start <= length
+        assert end == after
+        following = int(each[each[:, 0] == after, 1][0])
+        assert following - start > length or after in found.documents[:, 0]
+    own = np.searchsorted(found.documents[:, 0], pieces[:, 0], "right") - 1
+    assert (pieces[:, 1] <= found.documents[own, 1]).all()
+
+
 def test_rows_of_all_documents_are_rows_of_everything(tmp_path: Path) -> None:
     found = made(story(30), tmp_path / "out")
     for unit in UNITS:

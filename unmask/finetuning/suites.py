@@ -151,6 +151,11 @@ GLUE = Suite(
 )  # fmt: skip
 
 
+def _of(suite: Suite, name: str) -> Benchmark:
+    """Return a benchmark of another suite."""
+    return next(one for one in suite.benchmarks if one.name == name)
+
+
 def _sick(label: str, theirs: str) -> tuple[Files, ...]:
     hub = "hf:RobZamp/sick::"
     return (
@@ -511,9 +516,34 @@ CHOICES = Suite(
     ),
 )  # fmt: skip
 
+TEXT_TO_TEXT = Suite(
+    name="text-to-text",
+    within=("", "glue", "GLUE", "nli"),
+    benchmarks=(
+        _of(GLUE, "SST-2"),
+        _of(SICK, "SICK entailment"),
+        Benchmark(
+            name="AESLC",
+            task="generate",
+            files=(
+                Files(
+                    train="aeslc/train.jsonl", dev="aeslc/dev.jsonl", test="aeslc/test.jsonl",
+                    text=("body",), label="subject",
+                ),
+            ),
+            metric="rougeL",
+            options={"longest": 24},
+            paper="Zhang and Tetreault 2019, arXiv:1906.03497",
+        ),
+    ),
+)  # fmt: skip
+
 SUITES: Mapping[str, Suite] = {
-    suite.name: suite for suite in (GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES)
-}
+    suite.name: suite
+    for suite in (
+        GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES, TEXT_TO_TEXT,
+    )
+}  # fmt: skip
 
 
 def find(suite_name: str, folder: Path | None = None) -> Found:

@@ -55,8 +55,8 @@ from unmask.tokens.manifest import (
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.workers import encoded, id_type
 
-Unit = Literal["document", "paragraph", "sentence"]
-_BITS = {"document": 0, "paragraph": PARAGRAPH, "sentence": SENTENCE}
+Unit = Literal["document", "paragraph", "sentence", "sentences"]
+_BITS = {"document": 0, "paragraph": PARAGRAPH, "sentence": SENTENCE, "sentences": SENTENCE}
 _ELSEWHERE = "name another folder, or remove this one"
 _FINISHED, _UNFINISHED = "shards.json", "unfinished.json"
 # What a file system answers that cannot lock a folder (some network ones): there, two writers are
@@ -187,13 +187,14 @@ class Shards:
         """Cut the corpus into rows (start, end) of at most `length` tokens, in order.
 
         Each unit is a row; one that is longer than `length` is cut into consecutive rows, the last
-        of which has what is left. A row never crosses a document; every token is in exactly one
-        row. The result has 16 bytes a row; while it is made, about five times that are in memory,
-        and, unless the unit is the document, two bytes a token of the largest shard.
+        of which has what is left; of "sentences", each row has as many as fit. A row never crosses
+        a document; every token is in exactly one row. The result has 16 bytes a row; while it is
+        made, about five times that are in memory, and, unless the unit is the document, two bytes a
+        token of the largest shard.
 
         Args:
             length: tokens.
-            unit: a document, paragraph or sentence.
+            unit: a document, paragraph or sentence, or sentences of one document.
             within: only these spans of tokens, in order, such as `held_out` gives; None:
                 everything.
 
@@ -206,10 +207,11 @@ class Shards:
         if length < 1:
             raise ValueError(f"the length of rows must be at least 1, got {length}")
         spans = self.documents if within is None else self._checked(within)
-        places = np.union1d(self.documents[:, 0], spans[:, 0])
+        places = borders = np.union1d(self.documents[:, 0], spans[:, 0])
         if _BITS[unit]:
-            places = np.concatenate([np.empty(0, np.int64), *self._marked(_BITS[unit], places)])
-        return rows.cut(*rows.inside(places, spans), length)
+            places = np.concatenate([np.empty(0, np.int64), *self._marked(_BITS[unit], borders)])
+        pieces = rows.cut(*rows.inside(places, spans), length)
+        return rows.filled([pieces], length, borders) if unit == "sentences" else pieces
 
     def sentences(
         self, within: Int[np.ndarray, "n 2"]

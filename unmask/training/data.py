@@ -104,8 +104,8 @@ def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
     if recipe.unit in ("corpus", "stream") and about_one:
         raise ValueError(
             f"unit = {recipe.unit}: its rows are of several documents, and {about_one[0]} is asked "
-            "about one; take 'document', 'paragraph' or 'sentence', or an objective without a "
-            "question"
+            "about one; take 'document', 'paragraph', 'sentence' or 'sentences', or an objective "
+            "without a question"
         )
 
 

@@ -115,12 +115,12 @@ class Recipe:
 
     length: int | None = None
     """Tokens a row, at most."""
-    unit: Literal["corpus", "stream", "document", "paragraph", "sentence"] = "document"
-    """What a row is a piece of: rows never cross its borders. "corpus": as many full sentences as
-    fit, of one document after the other, with a special token between documents, which see each
-    other (FULL-SENTENCES of Liu et al. 2019, section 4.2). "stream": all documents
-    likewise, cut into rows of one length, which keep their order: those of a step go on where those
-    of the step before ended."""
+    unit: Literal["corpus", "stream", "document", "paragraph", "sentence", "sentences"] = "document"
+    """What a row is a piece of: rows never cross its borders. "sentences": as many full sentences
+    as fit, of one document (DOC-SENTENCES of Liu et al. 2019, section 4.2). "corpus": likewise, of
+    one document after the other, with a special token between documents, which see each other
+    (there, FULL-SENTENCES). "stream": all documents one after the other, cut into rows of one
+    length, which keep their order: those of a step go on where those of the step before ended."""
     memory: int = 0
     """With unit = stream: so many places before each row, as the network has read them, stand
     behind it in every layer (Dai et al. 2019, section 3.2). 0: none."""

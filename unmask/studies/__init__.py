@@ -1,0 +1,1 @@
+"""Studies: several ways to pretrain under one budget, compared on the same tasks."""

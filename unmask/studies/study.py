@@ -1,0 +1,97 @@
+"""A study as a value: which ways to pretrain are compared, for how long, and on which tasks."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.config import read_named
+from unmask.finetuning.suites import SUITES
+from unmask.published.catalogue import published
+
+_FOLDER = re.compile(r"\w[\w.+-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One of the ways: a model, and what it has otherwise."""
+
+    name: str
+    """Of its folder, too."""
+    model: str
+    """A card's name."""
+    changes: tuple[str, ...] = ()
+    """`key=value` of its recipe, as for `unmask pretrain --set`."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not _FOLDER.fullmatch(self.name):
+            raise ValueError(f"cell {self.name!r}: its name must do for a folder, like 'span-3'")
+        published(self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Ways to pretrain, each for as many tokens of the same text, and tuned on the same tasks."""
+
+    name: str
+    asks: str
+    """What is to be found out, in a line."""
+    cells: tuple[Cell, ...]
+    tasks: str
+    """A name of `unmask.finetuning.suites.SUITES`, or a .toml file with a suite."""
+    tokens: int
+    """That each cell reads, padding included."""
+    changes: tuple[str, ...] = ()
+    """Of the recipes of all cells, before their own."""
+    rows: int | None = 1000
+    """Of each task that are learned from; None: all."""
+    epochs: float = 5.0
+    seeds: int = 3
+    """Of tuning; each cell is pretrained once."""
+    paper: str = ""
+    """Whose table this is in small."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        names = [cell.name for cell in self.cells]
+        if not names:
+            raise ValueError(f"study {self.name!r} has no cells")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"study {self.name!r} has two cells {twice[0]!r}")
+        if min(self.tokens, self.seeds) < 1 or self.epochs <= 0:
+            raise ValueError(
+                f"study {self.name!r}: tokens and seeds must be at least 1, epochs above 0, got "
+                f"{self.tokens}, {self.seeds} and {self.epochs:g}"
+            )
+        if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
+            raise ValueError(
+                f"study {self.name!r}: tasks must be a .toml file or one of {', '.join(SUITES)}, "
+                f"got {self.tasks!r}"
+            )
+
+    def of(self, names: tuple[str, ...]) -> "Study":
+        """Return the study of some of the cells; of all, where none is named.
+
+        Raises:
+            ValueError: there is no such cell.
+        """
+        known: Mapping[str, Cell] = {cell.name: cell for cell in self.cells}
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(known)})")
+        kept = tuple(cell for cell in self.cells if not names or cell.name in names)
+        return replace(self, cells=kept)
+
+
+def read_study(path: Path) -> Study:
+    """Read a study from a TOML file; its name is the file's if it does not say one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not TOML, or a key or value is not what it should be.
+    """
+    study = read_named(Study, path)
+    if study.tasks.endswith(".toml"):
+        return replace(study, tasks=str(path.parent / study.tasks))
+    return study
