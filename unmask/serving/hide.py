@@ -70,10 +70,13 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
         try:
             key = change.removeprefix("objective.")
             plain = to_dict(objective)
-            if "objective" in plain and re.split("[.=]", key)[0] not in plain:
+            if "objective" not in plain and re.match(r"objective\s*=", key):
+                plain = {"objective": plain}
+            elif "objective" in plain and re.split("[.=]", key)[0] not in plain:
                 key = f"objective.{key}"
             plain = merge(plain, parse(key))
-            objective = from_dict(_Held, {"objective": plain}).objective
+            held = plain if "kind" not in plain else {"objective": plain}
+            objective = from_dict(_Held, held).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None
     return objective
@@ -94,7 +97,8 @@ def _tokenizer(card: Published) -> Tokenizer:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     case = "uncased" if getattr(kind, "lowercase", False) else "cased"
     home = cache / "unmask" / "tokenizers"
-    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}"
+    modes = "-modes" if card.tokenizer.frame.modes else ""
+    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}{modes}"
     if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)
     tokenizer = learn(tokenizer_spec(Recipe(model=card.name, vocab_size=size), card), _sample())
