@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, T5, long_text, text, texts
 
@@ -173,6 +173,7 @@ def special_of(objective: Objective) -> Special:
 
 
 @each
+@settings(max_examples=15)
 @given(tokens=texts(), seed=SEEDS)
 def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, tokens, seed):
     special, before = special_of(objective), tokens.ids.copy()
@@ -184,6 +185,7 @@ def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, toke
 
 
 @each
+@settings(max_examples=15)
 @given(tokens=texts(least=1), seed=SEEDS)
 def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
     e = objective(tokens, special_of(objective), rng(seed))
@@ -206,12 +208,13 @@ def test_examples_fit_the_length_for_which_texts_are_cut(objective, length):
     for n in (1, 2, budget // 2, budget - 1, budget):
         bound = int(objective.size(np.array([n]), special)[0])
         assert bound <= length
-        for seed in range(20):
+        for seed in range(5):
             e = objective(long_text(n, seed), special, rng(seed))
             assert max(len(e.source), len(e.inputs)) <= bound
 
 
 @each
+@settings(max_examples=15)
 @given(tokens=texts(least=2), seed=SEEDS)
 def test_special_tokens_of_a_text_are_neither_lost_nor_changed(objective, tokens, seed):
     special = special_of(objective)
@@ -392,8 +395,8 @@ def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
     (tail,) = (p for p in parts if p not in spans)
     assert tail == InMode(Hide(Tail(rate=0.25), Dropped()), "S")
     few = replace(MANY, size=200, sentinels=tuple(range(199, 100, -1)), ids=frozenset({0, 1, 2}))
-    firsts = Counter(int(UL2(distinct(40), few, rng(s)).source[0]) for s in range(2100))
-    assert [abs(firsts[mode] - 2100 * n / 7) < 100 for mode, n in ((3, 2), (4, 1), (5, 4))] == [
+    firsts = Counter(int(UL2(distinct(40), few, rng(s)).source[0]) for s in range(700))
+    assert [abs(firsts[mode] - 700 * n / 7) < 60 for mode, n in ((3, 2), (4, 1), (5, 4))] == [
         True
     ] * 3
 
