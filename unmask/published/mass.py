@@ -7,6 +7,7 @@ whose format its runs are written in.
 from dataclasses import replace
 
 from unmask.hiding.objectives import MASS as FRAGMENTS
+from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
 from unmask.published import bart, roberta
 from unmask.published.card import Paper
@@ -64,11 +65,16 @@ MASS_MINI = replace(
     bart.BART_MINI,
     name="mass-mini",
     paper=PAPER,
-    architecture=bart.both(replace(bart.BART_MINI.architecture.encoder, tokens_scaled=True)),
+    architecture=bart.both(
+        replace(
+            ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+            initialize=Normal(0.05),
+        )
+    ),
     objective=FRAGMENTS,
     tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
     parameters=9_734_144,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _UNREAD,
-)
+)  # fmt: skip
 
 CARDS = (MASS_MINI, MASS_BASE, MASS_MIDDLE)

@@ -18,7 +18,10 @@ PAPER = Paper(
     year=2022,
     arxiv="2205.05131",
 )
-ENCODER = replace(t5.V1_1_SMALL.architecture.encoder, activation="silu")
+ENCODER = replace(
+    t5.ENCODER, activation="silu", gated=True, dropout=0.0, attention_dropout=0.0,
+    feed_forward_dropout=0.0, final_dropout=0.0,
+)  # fmt: skip
 
 UL2_20B = replace(
     t5.T5_SMALL,
