@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from unmask.hiding import objectives
 from unmask.hiding.objectives import parts_of
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
@@ -19,8 +20,12 @@ HIDDEN = {
     ("subwords",): "subwords of what is read in characters",
     ("next_token",): "the future",
     ("permuted",): "words, in a random order",
-    ("spans",): "spans",
-    ("restored",): "spans, and the order of sentences; all of the text is asked",
+}
+DENOISED = {
+    objectives.T5: "spans",
+    objectives.BART: "spans, and the order of sentences; all of the text is asked",
+    objectives.MASS: "half of the text, in one run",
+    objectives.UL2: "spans, short and long, few and many, and the end; the model is told which",
 }
 MIXED = {
     ("both_ways", "source_target", "forward", "backward"): (
@@ -37,6 +42,7 @@ BESIDES = {
 
 def hidden(card: Published) -> str:
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
+    what = DENOISED.get(card.objective) if what is None else what
     mixed = tuple(parts_of(card.objective))
     what = (MIXED[mixed] if mixed else HIDDEN[card.objective.asks]) if what is None else what
     return what.replace("words", "whole words") if "whole-word" in card.name else what

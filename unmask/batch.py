@@ -68,6 +68,9 @@ class Example:
     """None: everyone sees everyone. Otherwise j is visible to i iff rank[j] <= rank[i]."""
     source: Int[np.ndarray, "s"] | None = None
     """Read by the encoder, when there is one."""
+    place: Int[np.ndarray, "t"] | None = None
+    """Where in its text stands what is read or said at each place, if it is not the place itself: a
+    decoder that says a part of what an encoder reads (MASS). None: places are counted from 0."""
     segments: Int[np.ndarray, "t"] | None = None
     """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
     token is of neither (`Special.summary`) is told where examples are laid out."""

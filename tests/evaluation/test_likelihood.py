@@ -121,8 +121,8 @@ def test_spans_equal_the_reference(models: dict) -> None:
                 decoder_input_ids=torch.tensor(example.inputs)[None],
             ).logits[0]
             total, n = total + nats(logits, example.targets.tolist()), n + len(example.targets)
-    assert said.asked == {"spans": n}
-    assert said.loss["spans"] == pytest.approx(total / n, rel=1e-5)
+    assert said.asked == {"denoised": n}
+    assert said.loss["denoised"] == pytest.approx(total / n, rel=1e-5)
     assert said.bits_per_byte is None
 
 

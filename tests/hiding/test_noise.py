@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vocabularies import BERT, GPT, T5, long_text, text, texts
+from vocabularies import BERT, GPT, long_text, text, texts
 
 from unmask.batch import IGNORE, SENTENCE, WORD, Tokens
 from unmask.config import from_dict, to_dict
@@ -20,6 +20,7 @@ from unmask.hiding.noise import (
     TextInfilling,
     TokenDeletion,
     TokenMasking,
+    TokenPermutation,
 )
 from unmask.hiding.objectives import BART, Denoise, Mixture
 from unmask.tokens.vocabulary import Special
@@ -34,6 +35,7 @@ NOISES = [
     TokenDeletion(), TokenDeletion(Words(0.5)), TokenDeletion(Tokenwise(1.0)), TextInfilling(),
     TextInfilling(of="tokens"), TextInfilling(rate=1.0, mean=1.0, random=0.3),
     SentencePermutation(), SentencePermutation(0.5), DocumentRotation(), DocumentRotation(0.5),
+    TokenPermutation(),
 ]  # fmt: skip
 each = pytest.mark.parametrize("noise", NOISES, ids=str)
 
@@ -98,7 +100,7 @@ def test_the_whole_text_is_asked_through_any_noise(noise: Noise, tokens, seed):
 @pytest.mark.parametrize("noise", [TokenMasking(), TextInfilling()], ids=str)
 def test_masks_are_needed_where_a_noise_puts_them(noise):
     with pytest.raises(ValueError, match="needs a mask token"):
-        Denoise((noise,))(text([10, 11]), T5, rng())
+        Denoise((noise,))(text([10, 11]), GPT, rng())
 
 
 # ---- masking and deletion
@@ -336,7 +338,7 @@ def test_a_mixture_has_one_kind_of_network():
     from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
 
     Mixture(((1.0, BART), (1.0, SPAN_CORRUPTION)))
-    with pytest.raises(ValueError, match=r"encoder-decoder \(Sentinels, Denoise\)"):
+    with pytest.raises(ValueError, match=r"encoder-decoder \(Sentinels, "):
         Mixture(((1.0, BART), (1.0, LANGUAGE_MODEL)))
 
 

@@ -113,7 +113,7 @@ def test_objectives_say_what_they_ask():
     assert objectives.BERT.asks == objectives.WHOLE_WORD.asks == ("masked", "next_sentence")
     assert objectives.MASKED.asks == ("masked",)
     assert objectives.GPT.asks == objectives.PREFIX.asks == ("next_token",)
-    assert objectives.T5.asks == ("spans",)
+    assert objectives.T5.asks == ("denoised",)
     assert MIXTURE.asks == ("masked", "next_token")
     assert Static(objectives.BERT, 4).asks == ("masked", "next_sentence")
     assert Apart(objectives.MASKED).asks == ("masked", "neighbor")

@@ -46,6 +46,20 @@ def test_gpt_is_asked_for_every_token_and_t5_reads_with_an_encoder() -> None:
     assert any(cell.role == "sentinel" for cell in t5.source)
 
 
+def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_own() -> None:
+    order = ['objective={kind="Denoise",noises=[{kind="TokenPermutation"}]}']
+    moved = hidden("t5-small", TEXT, changes=order)
+    assert moved.source is not None
+    assert [c.piece for c in moved.source] != [c.asked for c in moved.inputs]
+    assert sorted(c.piece for c in moved.source) == sorted(str(c.asked) for c in moved.inputs)
+    with pytest.raises(ValueError, match=r"objective\.kind must be one of"):
+        hidden("t5-small", TEXT, changes=['objective={kind="Shuffle"}'])
+    first = {hidden("ul2-mini", TEXT, seed=seed).source[0].piece for seed in range(12)}
+    assert first == {"[NLU]", "[S2S]", "[NLG]"}
+    assert hidden("mass-mini", TEXT).sees.endswith("it is told where in the text it stands")
+    assert "[NLG]" not in str(hidden("t5-mini", TEXT).source)
+
+
 def test_a_setting_of_the_objective_can_be_changed() -> None:
     changes = ["choose.rate=0.9"]
     few, many = asked("bert-mini"), asked("bert-mini", changes=changes)

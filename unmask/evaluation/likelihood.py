@@ -37,8 +37,8 @@ class Evaluation:
     tokens: int
     """Of the text, special ones apart."""
     asked: Mapping[str, int]
-    """Places asked, by term: "masked", "next_sentence", "next_token", "spans"; of a mixture whose
-    parts have names, by term and part: "masked_forward"."""
+    """Places asked, by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
+    whose parts have names, by term and part: "masked_forward"."""
     loss: Mapping[str, float]
     """By term, nats for each place asked."""
     accuracy: Mapping[str, float]

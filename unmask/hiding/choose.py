@@ -40,7 +40,7 @@ class Choose(Protocol):
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
-        """Choose tokens, of the free ones or of those that end the text."""
+        """Choose tokens, of the free ones, of those between these or of those that end the text."""
         ...
 
     def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
@@ -393,15 +393,54 @@ class Falling:
 
 
 @dataclass(frozen=True)
-class Tail:
-    """Everything after a random point, of which one token at least is hidden and one is shown.
+class Fragment:
+    """One run of round(rate * tokens) tokens, at least one, anywhere in a text.
 
-    All lengths of the prefix are equally likely. Raffel et al. 2020, section 3.3.1, prefix language
-    modeling; `random_prefix_noise_mask` in the released code.
+    Song et al. 2019, arXiv:1905.02450, section 3.2; half of the tokens: section 4.1. All places are
+    equally likely.
     """
 
+    rate: float = 0.5
+    least: ClassVar[int] = 1
+    complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide a run, the special tokens within it included."""
+        where = np.flatnonzero(free)
+        n = min(max(1, round(self.rate * len(where))), len(where))
+        first = int(rng.integers(len(where) - n, endpoint=True))
+        place = np.arange(len(free))
+        return (where[first] <= place) & (place <= where[first + n - 1])
+
+    def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
+        """One run, and shown ones on both sides of it."""
+        hidden = np.minimum(np.maximum(_rounded(self.rate * n), 1), n)
+        one = np.minimum(n, 1)
+        return Folded(n - hidden + one, hidden + 2 * one, one)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Everything after a point, of which one token at least is hidden and one is shown.
+
+    All lengths of the prefix are equally likely (Raffel et al. 2020, section 3.3.1, prefix language
+    modeling; `random_prefix_noise_mask` in the released code), or round(rate * tokens) are hidden
+    (Tay et al. 2022, arXiv:2205.05131, table 1, S-denoiser).
+    """
+
+    rate: float | None = None
+    """None: all lengths are equally likely."""
     least: ClassVar[int] = 2
     complete: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            check_rate(self.rate)
 
     def __call__(
         self, text: Tokens, free: Bool[np.ndarray, "t"], rng: np.random.Generator
@@ -412,7 +451,11 @@ class Tail:
             raise ValueError(
                 f"a tail needs at least two tokens that may be hidden, got {len(where)}"
             )
-        return np.arange(len(free)) >= where[rng.integers(1, len(where))]
+        if self.rate is None:
+            shown = int(rng.integers(1, len(where)))
+        else:
+            shown = len(where) - min(max(1, round(self.rate * len(where))), len(where) - 1)
+        return np.arange(len(free)) >= where[shown]
 
     def folded(self, n: Int[np.ndarray, "m"]) -> Folded:
         """One run; at least one token is shown, at least one hidden."""

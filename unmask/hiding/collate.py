@@ -202,6 +202,8 @@ def arrange(
         source, source_document = _source(groups, special, packed, width, multiple)
     document = _documents(lengths, t) if packed or (padded and not causal) else None
     place = _places(lengths, t) if packed else None
+    if any(e.place is not None for e in examples):
+        place = _fill(groups, _place, t, 0)
     parts = None
     if any(e.part is not None for e in examples):
         halves = [_part_lengths(group) for group in groups]
@@ -299,6 +301,10 @@ def _places(lengths: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "b 
     for row, ns in zip(out, lengths, strict=True):
         row[: sum(ns)] = np.concatenate([np.arange(n) for n in ns])
     return out
+
+
+def _place(e: Example) -> Int[np.ndarray, "t"]:
+    return np.arange(len(e.inputs)) if e.place is None else e.place
 
 
 def _part_lengths(group: Sequence[Example]) -> list[int]:

@@ -120,15 +120,15 @@ class InPlace(_Framed):
         """Return the tokens with something in the place of the hidden ones, special ones or not.
 
         Raises:
-            ValueError: the vocabulary has no token for a mask.
+            ValueError: the vocabulary has neither a mask nor sentinels.
         """
-        if special.mask is None:
+        if special.blank is None:
             raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
         dice = rng.random(len(ids))
         if self.together:
             dice = dice[np.cumsum(_run_starts(hidden)) - 1]
         inputs = ids.copy()
-        inputs[hidden & (dice < self.mask)] = special.mask
+        inputs[hidden & (dice < self.mask)] = special.blank
         other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)
         inputs[other] = _random_tokens(int(other.sum()), special, rng)
         return inputs
@@ -278,7 +278,7 @@ class Sentinels:
     shown; the released code goes on with the ids below the sentinels, which are words.
     """
 
-    asks: ClassVar[str] = "spans"
+    asks: ClassVar[str] = "denoised"
 
     def causal(self, choose: Choose) -> bool:
         """The decoder sees what it has said."""
@@ -321,9 +321,105 @@ class Sentinels:
         hidden = _some_runs(hidden, len(special.sentinels), rng)
         source = np.concatenate((_fold(text.ids, hidden, special), after))
         targets = np.concatenate((_spoken(text.ids, hidden, special), after))
-        inputs = np.concatenate(([special.start], targets[:-1]))
-        rank = np.arange(len(targets))
-        return Example(inputs=inputs, targets=targets, rank=rank, source=source, ahead=True)
+        return saying(targets, source, special)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Hidden tokens are gone, and nothing says where; the decoder says them, one after the other.
+
+    Raffel et al. 2020, section 3.3.2; `drop_noise_tokens` and `drop_nonnoise_tokens` in the
+    released code. Of a hidden tail this is a prefix language model whose prefix an encoder reads
+    (section 3.3.1). The special tokens after a text (</s>) come last on both sides.
+    """
+
+    asks: ClassVar[str] = "denoised"
+
+    def causal(self, choose: Choose) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    def frame(self, text: Tokens, special: Special) -> Tokens:
+        """Leave the text alone: its frame comes after hiding."""
+        return join(text)
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of a side that has all of the text."""
+        return np.maximum(np.asarray(n) + len(special.after), 1)
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Drop."""
+        after = np.array(special.after, np.int64)
+        source = np.concatenate((text.ids[~hidden], after))
+        source = source if len(source) else np.array([special.start])
+        if not hidden.any():
+            return asking_nothing(special, source)
+        return saying(np.concatenate((text.ids[hidden], after)), source, special)
+
+
+@dataclass(frozen=True)
+class InSource(_Framed):
+    """Hide in place, as `InPlace`, in what an encoder reads; a decoder says the hidden tokens.
+
+    Song et al. 2019, arXiv:1905.02450, sections 3.2 and 4.1. The decoder says each of them knowing
+    the token before it, and stands where they stand in the text: it is told what the encoder is
+    not, and no more (released code, `MaskedLanguagePairDataset` of `MASS-fairseq`; that of
+    `MASS-summarization` counts its places from one before). Nothing ends what it says.
+    """
+
+    mask: float = 0.8
+    random: float = 0.1
+    asks: ClassVar[str] = "denoised"
+
+    def __post_init__(self) -> None:
+        _ = self._in_place  # which refuses shares that are none
+
+    @property
+    def _in_place(self) -> InPlace:
+        return InPlace(self.mask, self.random)
+
+    def causal(self, choose: Choose) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    def size(
+        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of what the encoder reads, which stay as many as they are."""
+        return np.maximum(super().size(n, choose, special), 1)
+
+    def __call__(
+        self,
+        text: Tokens,
+        hidden: Bool[np.ndarray, "t"],
+        special: Special,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place; special tokens between hidden ones are said, and stay where they are.
+
+        Raises:
+            ValueError: the vocabulary has neither a mask nor sentinels.
+        """
+        if not hidden.any():
+            return asking_nothing(special, text.ids if len(text) else np.array([special.start]))
+        masked = hidden & can_be_hidden(text.ids, special)
+        place = np.flatnonzero(hidden)
+        return Example(
+            inputs=np.concatenate(([special.start], text.ids[:-1]))[place],
+            targets=text.ids[place],
+            rank=np.arange(len(place)),
+            place=place,
+            source=self._in_place.put(text.ids, masked, special, rng),
+            ahead=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -377,6 +473,19 @@ def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
     ids = [np.asarray(p.ids if isinstance(p, Tokens) else p, np.int64) for p in parts]
     marks = [p.marks if isinstance(p, Tokens) else np.zeros(len(p), np.int64) for p in parts]
     return Tokens(np.concatenate(ids), np.concatenate(marks))
+
+
+def saying(
+    targets: Int[np.ndarray, "t"], source: Int[np.ndarray, "s"], special: Special
+) -> Example:
+    """Have a decoder say `targets`, of which it reads each one place late, from `start` on."""
+    return Example(
+        inputs=np.concatenate(([special.start], targets[:-1])),
+        targets=targets,
+        rank=np.arange(len(targets)),
+        source=source,
+        ahead=True,
+    )
 
 
 def asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:

@@ -61,7 +61,7 @@ class TokenMasking:
         """Mask.
 
         Raises:
-            ValueError: the vocabulary has no token for a mask.
+            ValueError: the vocabulary has neither a mask nor sentinels.
         """
         where = _chosen(self.choose, text, special, rng)
         return replace(text, ids=_masked(text.ids, where, self.random, special, rng))
@@ -109,7 +109,7 @@ class TextInfilling:
         """Put masks in the place of spans.
 
         Raises:
-            ValueError: the vocabulary has no token for a mask.
+            ValueError: the vocabulary has neither a mask nor sentinels.
         """
         free = can_be_hidden(text.ids, special)
         begins = word_starts(text, free) if self.of == "words" else np.ones(len(text), bool)
@@ -168,6 +168,22 @@ class SentencePermutation:
 
 
 @dataclass(frozen=True)
+class TokenPermutation:
+    """Tokens stand in a random order; special ones stay where they are.
+
+    Raffel et al. 2020, arXiv:1910.10683, section 3.3.1, deshuffling; `permute_noise_tokens` in the
+    released code, of all tokens.
+    """
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+        """Permute."""
+        order = np.arange(len(text))
+        free = can_be_hidden(text.ids, special)
+        order[free] = rng.permutation(order[free])
+        return _taken(text, order)
+
+
+@dataclass(frozen=True)
 class DocumentRotation:
     """A text begins with a random token of it, and ends with what stood before that one.
 
@@ -186,7 +202,14 @@ class DocumentRotation:
         return _taken(text, np.roll(np.arange(len(text)), -int(rng.integers(len(text)))))
 
 
-AnyNoise = TokenMasking | TokenDeletion | TextInfilling | SentencePermutation | DocumentRotation
+AnyNoise = (
+    TokenMasking
+    | TokenDeletion
+    | TextInfilling
+    | SentencePermutation
+    | TokenPermutation
+    | DocumentRotation
+)
 """The kinds of noise that a recipe can hold."""
 
 

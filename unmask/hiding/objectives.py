@@ -12,6 +12,7 @@ from unmask.hiding.choose import (
     Contexts,
     Everything,
     Falling,
+    Fragment,
     NGrams,
     Spans,
     Tail,
@@ -24,16 +25,25 @@ from unmask.hiding.choose import (
     sentence_starts,
 )
 from unmask.hiding.conceal import (
+    Dropped,
     Future,
     InPlace,
+    InSource,
     InTurn,
     Order,
     PlaceBefore,
     Sentinels,
     asking_nothing,
     join,
+    saying,
 )
-from unmask.hiding.noise import AnyNoise, SentencePermutation, TextInfilling
+from unmask.hiding.noise import (
+    AnyNoise,
+    SentencePermutation,
+    TextInfilling,
+    TokenMasking,
+    TokenPermutation,
+)
 from unmask.tokens.vocabulary import Special, Subwords
 
 T = TypeVar("T")
@@ -98,10 +108,11 @@ class Hide:
         | Contexts
         | Spans
         | Falling
+        | Fragment
         | Tail
         | Everything
     )
-    conceal: InPlace | PlaceBefore | InTurn | Order | Sentinels | Future
+    conceal: InPlace | PlaceBefore | InTurn | Order | Sentinels | Dropped | InSource | Future
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -651,7 +662,7 @@ class Denoise:
     @property
     def asks(self) -> tuple[str, ...]:
         """The text, token by token."""
-        return ("restored",)
+        return ("denoised",)
 
     @property
     def pairs(self) -> bool:
@@ -689,17 +700,84 @@ class Denoise:
         source = source if len(source) else np.array([special.start])
         if not len(text):
             return asking_nothing(special, source)
-        targets = join(special.lead, text, special.after).ids
-        return Example(
-            inputs=np.concatenate(([special.start], targets[:-1])),
-            targets=targets,
-            rank=np.arange(len(targets)),
-            source=source,
-            ahead=True,
-        )
+        return saying(join(special.lead, text, special.after).ids, source, special)
 
 
-Part = Hide | Pair | OneWay | SourceTarget | Denoise
+_WITH_SOURCE = "Sentinels, Dropped, InSource, Denoise, InMode"
+
+
+def _has_source(objective: AnyObjective) -> bool:
+    """Say whether an encoder reads a source, and a decoder answers."""
+    if isinstance(objective, Hide):
+        return isinstance(objective.conceal, Sentinels | Dropped | InSource)
+    return isinstance(objective, Denoise | InMode)
+
+
+@dataclass(frozen=True)
+class InMode:
+    """A source that begins with a token which says how it was made, before all others.
+
+    Tay et al. 2022, arXiv:2205.05131, section 3.1.3, mode switching: regular (R), sequential (S)
+    and extreme (X) denoising; their tokens are `Special.modes`.
+    """
+
+    objective: Hide | Denoise
+    mode: Literal["R", "S", "X"] = "R"
+
+    def __post_init__(self) -> None:
+        if not _has_source(self.objective):
+            raise ValueError(
+                f"a mode is told to an encoder: objective must be {_WITH_SOURCE}, got one without "
+                "a source"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """As the objective."""
+        return self.objective.asks
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count a token more than the objective does, on either side."""
+        return self.objective.size(n, special) + 1
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have beside the mode."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide, and put the mode before the source.
+
+        Raises:
+            ValueError: the vocabulary has no tokens for modes.
+        """
+        number = ("R", "S", "X").index(self.mode)
+        if len(special.modes) <= number:
+            raise ValueError(
+                f"mode {self.mode} needs a token of its own, and this vocabulary has none; let the "
+                "card that asks so learn one (without --tokenizer, or by `unmask prepare --model`)"
+            )
+        example = self.objective(text, special, rng)
+        assert example.source is not None
+        mode = special.modes[number : number + 1]
+        return replace(example, source=np.concatenate((mode, example.source)))
+
+
+Part = Hide | Pair | OneWay | SourceTarget | Denoise | InMode
 """The kinds of objective that a mixture can hold."""
 
 
@@ -723,14 +801,10 @@ class Mixture:
             raise ValueError(
                 f"a mixture needs parts whose weights are above 0, got weights {weights}"
             )
-        two = [
-            isinstance(part, Denoise)
-            or (isinstance(part, Hide) and isinstance(part.conceal, Sentinels))
-            for _, part in self.parts
-        ]
+        two = [_has_source(part) for _, part in self.parts]
         if any(two) and not all(two):
             raise ValueError(
-                "a mixture cannot have parts for an encoder-decoder (Sentinels, Denoise) and parts "
+                f"a mixture cannot have parts for an encoder-decoder ({_WITH_SOURCE}) and parts "
                 "without"
             )
 
@@ -782,7 +856,7 @@ class Static:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Denoise | Mixture
+    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Denoise | InMode | Mixture
     times: int = 10
 
     def __post_init__(self) -> None:
@@ -902,6 +976,7 @@ Objective = (
     | OneWay
     | SourceTarget
     | Denoise
+    | InMode
     | Mixture
     | Static
     | Spelled
@@ -997,6 +1072,58 @@ BART = Denoise((SentencePermutation(), TextInfilling(rate=0.3, mean=3.0)))
 
 Sentences come first (released code, `DenoisingDataset`), so that a span may go across two that were
 apart.
+"""
+
+
+T5_OBJECTIVES: Mapping[str, Objective] = {
+    "prefix_language_model": Hide(Tail(), Dropped()),
+    "bert_style": Denoise((TokenMasking(Tokenwise(0.15), random=0.1),)),
+    "deshuffling": Denoise((TokenPermutation(),)),
+    "mass_style": Denoise((TokenMasking(Tokenwise(0.15)),)),
+    "replaced_spans": Hide(Tokenwise(0.15), Sentinels()),
+    "dropped_tokens": Hide(Tokenwise(0.15), Dropped()),
+    "random_spans": T5,
+}
+"""The seven objectives of Raffel et al. 2020, table 3, in its order.
+
+In the released code: `prefix_lm`, `iid_15_r10s90_f`, `all_permute`, `iid_15_m_f`, `iid_15_u_u`,
+`iid_15_d_d`, `span_3_15_u_u`. The mask is there, as here, the first sentinel.
+Deviates: of n tokens round(rate n) are hidden, at least one; there each is hidden by a chance of
+its own (`iid_noise_mask`). Random tokens are not special; there, they may be sentinels.
+"""
+T5_RATES: Mapping[float, Objective] = {
+    rate: Hide(Tokenwise(rate), Sentinels()) for rate in (0.1, 0.15, 0.25, 0.5)
+}
+"""Corruption rates of Raffel et al. 2020, section 3.3.3 and table 6."""
+T5_SPANS: Mapping[float, Objective] = {
+    mean: Hide(Spans(0.15, mean), Sentinels()) for mean in (2.0, 3.0, 5.0, 10.0)
+}
+"""Mean lengths of spans of Raffel et al. 2020, section 3.3.4 and table 7; 15 % are hidden."""
+
+MASS = Hide(Fragment(0.5), InSource(mask=0.8, random=0.1))
+"""Song et al. 2019, arXiv:1905.02450, section 4.1: half of a text, in one fragment.
+
+Deviates: all places of the fragment are equally likely, as section 3.2 has it; in the released code
+it begins or ends the sentence more often (`mask_start`), and that for summaries hides one of each
+64 tokens of a row.
+"""
+
+UL2 = Mixture(
+    (
+        (1.0, InMode(Hide(Spans(0.15, 3.0), Sentinels()), "R")),
+        (1.0, InMode(Hide(Spans(0.15, 8.0), Sentinels()), "R")),
+        (1.0, InMode(Hide(Tail(rate=0.25), Dropped()), "S")),
+        (1.0, InMode(Hide(Spans(0.5, 3.0), Sentinels()), "X")),
+        (1.0, InMode(Hide(Spans(0.5, 8.0), Sentinels()), "X")),
+        (1.0, InMode(Hide(Spans(0.15, 64.0), Sentinels()), "X")),
+        (1.0, InMode(Hide(Spans(0.5, 64.0), Sentinels()), "X")),
+    ),
+)
+"""Tay et al. 2022, arXiv:2205.05131, table 1: seven denoisers, equally often.
+
+Deviates: the tail is a quarter of every text, as table 1 has it; in the code of the appendix it
+begins anywhere (`prefix_lm`). And rows are as long for all of them; there, each fills what the
+encoder reads. The parts are drawn for each text.
 """
 
 

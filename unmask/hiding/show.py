@@ -162,7 +162,7 @@ def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list
     """Tell the tokens that are asked in their own place, or together, by what stands there."""
 
     def role(read: np.ndarray, answer: np.ndarray) -> Role:
-        if (read == special.mask).all():
+        if (read == special.blank).all():
             return "masked"
         if np.array_equal(read, answer):
             return "unseen" if example.blind else "kept"
@@ -303,7 +303,10 @@ def _sees(example: Example) -> str:
         said = "each token sees those of its own rank and of lower ones"
     if example.source is None:
         return said
-    return f"encoder: every token sees every token; decoder: {said}, and all of the encoder's"
+    places = "" if example.place is None else "; it is told where in the text it stands"
+    return (
+        f"encoder: every token sees every token; decoder: {said}, and all of the encoder's{places}"
+    )
 
 
 def _label(example: Example, objective: AnyObjective) -> str | None:

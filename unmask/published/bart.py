@@ -53,7 +53,7 @@ ENCODER = Architecture(
     attention_dropout=0.0,
     initialize=Normal(0.02),  # section 2.1
 )
-HEADS = {"language": Language(term="restored")}
+HEADS = {"language": Language(term="denoised")}
 
 
 def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:

@@ -50,7 +50,7 @@ ENCODER = Architecture(
     final_dropout=0.1,
     initialize=FanIn(),
 )
-HEADS = {"language": Language(term="spans", scaled=True)}
+HEADS = {"language": Language(term="denoised", scaled=True)}
 
 
 def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
@@ -235,7 +235,7 @@ V1_1_SMALL = replace(
             dropout=0.0, attention_dropout=0.0, feed_forward_dropout=0.0, final_dropout=0.0,
         )
     ),
-    heads={"language": Language(term="spans", tied=False)},
+    heads={"language": Language(term="denoised", tied=False)},
     parameters=76_961_152,
     hub="google/t5-v1_1-small",
     note="Released notes: GeGLU, no dropout in pretraining, own output table, C4 alone.",

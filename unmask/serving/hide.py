@@ -1,6 +1,7 @@
 """What a model would see of a text, and what it would be asked."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,9 +68,10 @@ def hidden(
 def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
-            key = change.removeprefix("objective.")
-            plain = merge(to_dict(objective), parse(key))
-            objective = from_dict(_Held, {"objective": plain}).objective
+            key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
+            whole = {"kind": Recipe.__name__, "objective": to_dict(objective)}
+            held = {"objective": merge(whole, parse(key))["objective"]}
+            objective = from_dict(_Held, held).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None
     return objective
@@ -90,7 +92,8 @@ def _tokenizer(card: Published) -> Tokenizer:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     case = "uncased" if getattr(kind, "lowercase", False) else "cased"
     home = cache / "unmask" / "tokenizers"
-    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}"
+    modes = "-modes" if card.tokenizer.frame.modes else ""
+    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}{modes}"
     if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)
     tokenizer = learn(tokenizer_spec(Recipe(model=card.name, vocab_size=size), card), _sample())

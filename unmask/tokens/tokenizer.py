@@ -435,6 +435,7 @@ def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
         between=some(frame.between),
         after=some(frame.after),
         sentinels=marks,
+        modes=some(frame.modes),
         ids=frozenset(roles),
     )
 

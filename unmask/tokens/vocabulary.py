@@ -64,10 +64,20 @@ class Special:
     after: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
     """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
+    modes: tuple[int, ...] = ()
+    """UL2: what a source begins with, by the kind of denoising; see `Frame.modes`."""
     ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
     subwords: Subwords | None = field(default=None, compare=False, repr=False)
     """Of characters: the subwords that an objective may ask for in their place (CANINE-S)."""
+
+    @property
+    def blank(self) -> int | None:
+        """What stands for one hidden token: the mask, or where there is none, the first sentinel.
+
+        The latter is T5's (released code, `sentinel_id`).
+        """
+        return next(iter(self.sentinels), None) if self.mask is None else self.mask
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -93,6 +103,9 @@ class Frame:
     between: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     n_sentinels: int = 0
+    modes: tuple[str, ...] = ()
+    """What a source may begin with, to say how it was made: regular, sequential and extreme
+    denoising, in this order (UL2)."""
     first: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 
@@ -122,6 +135,10 @@ ROBERTA = Frame(
     first=("<s>", "<pad>", "</s>", "<unk>"),
 )  # fmt: skip
 BART = replace(ROBERTA, start="</s>")
+MASS = Frame(
+    pad="[PAD]", start="[SEP]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
+    between=("[SEP]",), after=("[SEP]",),
+)  # fmt: skip
 XLM = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<special1>", unknown="<unk>",
     before=("<s>",), between=("</s>",), after=("</s>",),
@@ -136,6 +153,7 @@ T5 = Frame(
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
 
+UL2 = replace(T5, modes=("[NLU]", "[S2S]", "[NLG]"))
 LLAMA = Frame(
     pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
     first=("<unk>", "<s>", "</s>"),
@@ -291,7 +309,7 @@ def names(frame: Frame) -> tuple[str, ...]:
     Without the sentinels.
     """
     roles = (*frame.first, frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
-    rare = (frame.end, frame.unknown, frame.mask)
+    rare = (frame.end, frame.unknown, frame.mask, *frame.modes)
     return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
 
 

@@ -1,0 +1,61 @@
+"""MASS and UL2: what their networks and vocabularies do that those of BART and T5 do not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_leak import tiny
+from toy_text import corpus
+
+from unmask.batch import Batch, Visibility
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.published.card import resized
+from unmask.published.catalogue import MODELS
+from unmask.serving.pretrain import changed
+from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.vocabulary import UL2, TokenizerSpec, Unigram
+from unmask.training.recipe import Recipe
+
+
+@torch.no_grad()
+def test_the_decoder_of_mass_stands_where_the_batch_says() -> None:
+    card = MODELS["mass-mini"]
+    a = resized(card.architecture, 50)
+    assert isinstance(a, EncoderDecoderArchitecture)
+    a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
+    model = replace(card, architecture=a).build().eval()
+    torch.manual_seed(0)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    ids = torch.randint(0, 50, (1, 4))
+    here = Batch(
+        inputs=ids, visibility=Visibility(causal=True), source=torch.randint(0, 50, (1, 9))
+    )
+    there = replace(here, place=torch.arange(3, 7)[None])
+    moved = model.hidden(there)
+    assert not torch.allclose(moved, model.hidden(here))
+    table = model.backbone.decoder.position.table.weight
+    table.copy_(table.roll(-3, 0))
+    assert torch.allclose(moved, model.hidden(here))
+
+
+def test_ul2_learns_a_token_for_each_mode(tmp_path: Path) -> None:
+    spec = TokenizerSpec(Unigram(70), UL2)
+    made = learn(spec, corpus().splitlines())
+    made.save(tmp_path / "tokenizer")
+    for tokenizer in (made, Tokenizer.load(tmp_path / "tokenizer")):
+        special = tokenizer.special
+        assert tokenizer.pieces(special.modes) == ["[NLU]", "[S2S]", "[NLG]"]
+        assert set(special.modes) < special.ids
+        assert special.size == 170
+        assert not set(tokenizer.encode("[NLU] so it goes [NLG]").ids) & set(special.modes)
+
+
+@pytest.mark.parametrize("model", ["t5-mini", "ul2-mini", "bart-mini", "mass-mini"])
+def test_a_card_can_be_pretrained_by_any_objective_of_a_decoder(model: str) -> None:
+    for objective in (*T5_OBJECTIVES.values(), *T5_RATES.values(), *T5_SPANS.values()):
+        card = changed(MODELS[model], Recipe(model=model, objective=objective))
+        assert card.objective == objective
+        assert card.heads.keys() == {"language"}

@@ -1,0 +1,80 @@
+"""MASS: Song et al. 2019, arXiv:1905.02450.
+
+"MASS: Masked Sequence to Sequence Pre-training for Language Generation"; the network is BART's,
+whose format its runs are written in.
+"""
+
+from dataclasses import replace
+
+from unmask.hiding.objectives import MASS as FRAGMENTS
+from unmask.model.initialize import Normal
+from unmask.model.positions import Learned
+from unmask.published import bart, roberta
+from unmask.published.card import Paper
+from unmask.tokens.vocabulary import MASS as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
+
+PAPER = Paper(
+    title="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
+    authors="Song, Tan, Qin, Lu, Liu",
+    year=2019,
+    arxiv="1905.02450",
+)
+# Released code, `transformer_mass_base`.
+ENCODER = replace(
+    bart.ENCODER,
+    vocab_size=30_522,
+    position=Learned(512, bart.OFFSET),
+    tokens_scaled=True,
+    attention_dropout=0.1,
+)
+_UNREAD = (
+    "The released weights, which are fairseq's, cannot be read, and no class of transformers is of "
+    "this model: nothing was compared with it. "
+)
+
+MASS_BASE = replace(
+    bart.BART_BASE,
+    name="mass-base-uncased",
+    paper=PAPER,
+    architecture=bart.both(ENCODER),
+    objective=FRAGMENTS,
+    tokenizer=TokenizerSpec(WordPiece(30_522, lowercase=True), FRAME),  # released code
+    length=512,  # released code, as what follows
+    batch_tokens=4096 * 512,
+    rate=5e-4,
+    training={
+        **roberta.TRAINING,
+        "schedule": {"kind": "Linear", "warmup": 10_000},
+        "steps": 125_000,
+        "clip": 0.0,
+    },
+    parameters=123_471_360,
+    hub=None,
+    note=_UNREAD + "Figures are those of the released code for summaries in English; the paper's "
+    "model for translation is 1024 wide and learns two languages. There rows have no token at the "
+    "end, and places are counted from the padding's id + 1.",
+)
+MASS_MIDDLE = replace(
+    MASS_BASE,
+    name="mass-middle-uncased",
+    architecture=bart.both(replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096)),
+    parameters=208_668_672,
+)
+MASS_MINI = replace(
+    bart.BART_MINI,
+    name="mass-mini",
+    paper=PAPER,
+    architecture=bart.both(
+        replace(
+            ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+            initialize=Normal(0.05),
+        )
+    ),
+    objective=FRAGMENTS,
+    tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
+    parameters=9_734_144,
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _UNREAD,
+)  # fmt: skip
+
+CARDS = (MASS_MINI, MASS_BASE, MASS_MIDDLE)

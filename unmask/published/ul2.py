@@ -1,0 +1,57 @@
+"""UL2: Tay et al. 2022, arXiv:2205.05131.
+
+"UL2: Unifying Language Learning Paradigms"; T5's network and format, a mixture of denoisers.
+"""
+
+from dataclasses import replace
+
+from unmask.hiding.objectives import UL2 as DENOISERS
+from unmask.published import t5
+from unmask.published.card import Paper
+from unmask.tokens.vocabulary import UL2 as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Unigram
+
+PAPER = Paper(
+    title="UL2: Unifying Language Learning Paradigms",
+    authors="Tay, Dehghani, Tran, Garcia, Wei, Wang, Chung, Shakeri, Bahri, Schuster, Zheng, Zhou, "
+    "Houlsby, Metzler",
+    year=2022,
+    arxiv="2205.05131",
+)
+ENCODER = replace(
+    t5.ENCODER, activation="silu", gated=True, dropout=0.0, attention_dropout=0.0,
+    feed_forward_dropout=0.0, final_dropout=0.0,
+)  # fmt: skip
+
+UL2_20B = replace(
+    t5.T5_SMALL,
+    name="ul2",
+    paper=PAPER,
+    architecture=t5.both(
+        # section 5.1: 32 layers on either side, 16 heads of 256 each
+        replace(ENCODER, d_model=4096, n_layers=32, n_heads=16, head_width=256, d_ff=16_384)
+    ),
+    objective=DENOISERS,
+    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),  # section 5.1: T5's
+    batch_tokens=1024 * 512,  # section 5.1
+    training={"steps": 2_000_000},  # section 5.1
+    # with one table of tokens, as its configuration has it
+    parameters=19_459_613_696,
+    hub="google/ul2",
+    note="Sizes, batch and steps could not be checked against the paper itself. Modes are tokens "
+    "of their own here; of the released weights they are words, [NLU], [S2S] and [NLG], in T5's "
+    "pieces, so going on with them by this objective needs a tokenizer that has the tokens.",
+)
+UL2_MINI = replace(
+    t5.T5_MINI,
+    name="ul2-mini",
+    paper=PAPER,
+    architecture=t5.both(
+        replace(ENCODER, d_model=256, n_layers=4, n_heads=4, d_ff=704, vocab_size=8_292)
+    ),
+    objective=DENOISERS,
+    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    parameters=9_599_744,
+)
+
+CARDS = (UL2_MINI, UL2_20B)
