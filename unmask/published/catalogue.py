@@ -10,6 +10,7 @@ from unmask.published import (
     alephbert,
     bart,
     bert,
+    byt5,
     canine,
     coco_lm,
     deberta,
@@ -27,6 +28,7 @@ from unmask.published import (
     longformer,
     mistral,
     modernbert,
+    mt5,
     neox,
     olmo,
     palm,
@@ -46,7 +48,8 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, bart,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, mt5, byt5,
+    bart,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
