@@ -42,7 +42,7 @@ def _like(card: Published, name: str, parameters: int) -> Published:
         tokenizer=TokenizerSpec(Unigram(250_000), FRAME),  # section 3.2
         length=1024,  # section 3.2
         batch_tokens=1024 * 1024,  # section 3.2
-        training={**card.training, "steps": 1_000_000},  # section 3.2
+        training=t5.training(1_000_000),  # section 3.2
         parameters=parameters,
         fields=FIELDS,
         hub=f"google/{name}",
