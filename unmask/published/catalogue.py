@@ -37,6 +37,7 @@ from unmask.published import (
     scibert,
     spanbert,
     t5,
+    t5_architectures,
     tinybert,
     transformer_xl,
     unilm,
@@ -48,8 +49,8 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, mt5, byt5,
-    bart,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
+    t5_architectures, mt5, byt5, bart,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {
