@@ -44,6 +44,15 @@ def gpt2(kind: str = "GPT2LMHeadModel", **changes: Any) -> Any:
 
 
 def t5(kind: str = "T5ForConditionalGeneration", **changes: Any) -> Any:
+    return _like_t5("T5Config", kind, changes)
+
+
+def mt5(kind: str = "MT5ForConditionalGeneration", **changes: Any) -> Any:
+    usual = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    return _like_t5("MT5Config", kind, usual | changes)
+
+
+def _like_t5(config: str, kind: str, changes: dict[str, Any]) -> Any:
     import transformers as hf
 
     sizes = {
@@ -51,7 +60,7 @@ def t5(kind: str = "T5ForConditionalGeneration", **changes: Any) -> Any:
         "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
         "decoder_start_token_id": 0,
     }  # fmt: skip
-    model = getattr(hf, kind)(hf.T5Config(**(sizes | changes)))
+    model = getattr(hf, kind)(getattr(hf, config)(**(sizes | changes)))
     if changes.get("tie_word_embeddings") is False:
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
     return _fill(model)
@@ -320,6 +329,12 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "olmo2": lambda: llama(name="Olmo2"),
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "mt5": mt5,
+    "byt5: t5 1.1 with an encoder three times as deep": lambda: t5(
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+        num_decoder_layers=1,
+    ),
     "bart": bart,
     "bart, two layers and one, wide tokens, relu": lambda: bart(
         encoder_layers=2,

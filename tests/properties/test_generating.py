@@ -11,6 +11,7 @@ from unmask.generation.decode import candidates, generate
 from unmask.generation.rows import Prompt, Rows
 from unmask.generation.settings import decoding
 from unmask.generation.speculate import Draft
+from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.vocabulary import Special
 
@@ -23,6 +24,12 @@ def test_decoders_and_encoder_decoders_are_among_them() -> None:
     assert {"gpt2", "t5", "gpt-bert"} <= set(GENERATING)
 
 
+def forward(model: Model, prompt: int, read: int) -> Visibility:
+    if not model.whole:
+        return Visibility(causal=True)
+    return Visibility(rank=(torch.arange(read) - prompt + 1).clamp(min=0)[None])
+
+
 @pytest.mark.parametrize("family", GENERATING)
 @torch.no_grad()
 def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
@@ -33,7 +40,7 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
         read = [*([SPECIAL.start] if encoder else prompt), *text]
         batch = Batch(
             inputs=torch.tensor([read]),
-            visibility=Visibility(causal=True),
+            visibility=forward(model, len(prompt), len(read)),
             source=torch.tensor([prompt]) if encoder else None,
         )
         best = model.language.scores(model.backbone(batch))[0].argmax(-1).tolist()

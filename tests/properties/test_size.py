@@ -43,6 +43,17 @@ def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
         assert bare == PUBLISHED[name]
 
 
+PAPERS = {"small": 0.30, "base": 0.58, "large": 1.23, "xl": 3.74, "xxl": 12.9}
+"""Billions: Xue et al. 2022, table 1, which are mT5's, too."""
+
+
+@pytest.mark.parametrize("family", ["mt5", "byt5"])
+@pytest.mark.parametrize("size", PAPERS)
+def test_mt5_and_byt5_are_as_large_as_the_paper_says(family: str, size: str) -> None:
+    parameters = MODELS[f"{family}-{size}"].parameters / 1e9
+    assert parameters == pytest.approx(PAPERS[size], rel=0.005)
+
+
 def test_aliases_name_cards_and_a_wrong_name_names_the_nearest() -> None:
     assert all(published(alias) is MODELS[name] for alias, name in ALIASES.items())
     with pytest.raises(ValueError, match="did you mean 'bert-mini'"):

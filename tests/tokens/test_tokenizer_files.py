@@ -305,19 +305,6 @@ def test_the_original_gpts_two_files(tmp_path: Path):
 # --- other layouts, and what is wrong -------------------------------------------------------------
 
 
-def test_byt5_has_no_vocabulary_to_read(tmp_path: Path):
-    from transformers import ByT5Tokenizer
-
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    tokenizer, theirs = Tokenizer.load(tmp_path), ByT5Tokenizer()
-    for text in ("", "aé中\n x"):
-        ids = tokenizer.encode(text).ids.tolist()
-        assert [*ids, *tokenizer.special.after] == theirs(text).input_ids
-    assert tokenizer.size == 384 == len(theirs)
-    for i in (0, 124):
-        assert tokenizer.special.sentinels[i] == theirs.convert_tokens_to_ids(f"<extra_id_{i}>")
-
-
 def test_a_folder_without_a_tokenizer_says_what_was_looked_for(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json, vocab\.txt, .* spiece\.model"):

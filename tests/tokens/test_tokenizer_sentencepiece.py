@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 CONTROLS: dict[str, dict[str, Any]] = {
     "T5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "MT5": {
+        "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "byte_fallback": True,
+        "vocab_size": 380, "user_defined_symbols": [f"▁<extra_id_{i}>" for i in (2, 1, 0)],
+    },
     "Albert": {
         "pad_id": 0, "unk_id": 1, "eos_id": -1, "bos_id": -1,
         "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
@@ -212,6 +217,24 @@ def test_config_says_how_texts_begin_and_end_and_how_many_sentinels(
     place(train("Llama"), tmp_path, "spiece.model", add_bos_token=False, add_eos_token=True)
     frame = Tokenizer.load(folder).frame
     assert (frame.before, frame.between, frame.after) == ((), ("</s>",), ("</s>",))
+
+
+def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: Path):
+    """As in the published one (`mc4.250000.100extra`), of which this is a small likeness."""
+    folder = place(
+        train("MT5"), tmp_path, "spiece.model", tokenizer_class="T5Tokenizer", extra_ids=0
+    )
+    tokenizer = Tokenizer.load(folder)
+    theirs = reference.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    assert tokenizer.frame == replace(T5, n_sentinels=3)
+    assert tokenizer.special.sentinels == tuple(
+        theirs.piece_to_id(f"▁<extra_id_{i}>") for i in range(3)
+    )
+    assert tokenizer.size == theirs.get_piece_size()
+    for text in ("the old king 中 ", "<extra", "féx"):
+        assert tokenizer.encode(text).ids.tolist() == theirs.encode(text)
+    tokenizer.save(tmp_path / "saved")
+    assert Tokenizer.load(tmp_path / "saved").special == tokenizer.special
 
 
 def test_letters_are_lowered_and_accents_taken_as_config_says(

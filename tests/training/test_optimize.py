@@ -81,6 +81,9 @@ def test_adamw_is_torchs_own():
         torch.testing.assert_close(after[-1][name], p.detach(), rtol=1e-5, atol=1e-7)
 
 
+OPTIMIZERS = [recipe.AdamW(), recipe.Lamb(), recipe.Muon(), recipe.Adafactor()]
+
+
 def test_lamb_is_algorithm_2_of_its_paper():
     config = recipe.Lamb(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
     begin, after, gradients = steps_of(config, 4, rate=0.02)
@@ -110,6 +113,43 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     weights.settle(weights.reached)
     optimizer.step(0.1)
     torch.testing.assert_close(model.weight.detach(), torch.full((2, 3), -0.1), rtol=1e-4, atol=0)
+
+
+def test_adafactor_is_algorithm_4_of_its_paper():
+    config = recipe.Adafactor()
+    begin, after, gradients = steps_of(config, 4, rate=0.3)
+    for name, x in begin.items():
+        if "unused" in name:
+            continue
+        x, rows, columns, square = x.double(), 0.0, 0.0, 0.0
+        for t in range(1, 5):
+            g = gradients[t - 1][name].double()
+            kept = 1 - t**-0.8
+            squares = g**2 + 1e-30
+            if x.ndim > 1:
+                rows = kept * rows + (1 - kept) * squares.sum(-1, keepdim=True)
+                columns = kept * columns + (1 - kept) * squares.sum(-2, keepdim=True)
+                v = rows @ columns / rows.sum()
+            else:
+                v = square = kept * square + (1 - kept) * squares
+            u = g / v.sqrt()
+            size = max(1e-3, x.pow(2).mean().sqrt())
+            x = x - size * min(0.3, t**-0.5) * u / max(1.0, u.pow(2).mean().sqrt())
+            torch.testing.assert_close(after[t - 1][name].double(), x, rtol=1e-4, atol=1e-5)
+
+
+def test_adafactor_remembers_the_sides_of_a_matrix_alone():
+    model = toy.model().eval()
+    weights = Weights(model)
+    optimizer = optimize.build(recipe.Adafactor(), model, weights)
+    weights.begin()
+    backward(model, 0)
+    weights.settle(weights.reached)
+    optimizer.step(0.01)
+    numbers = sum(t.numel() for t in optimizer.tensors().values())
+    moved = [m for m in weights.masters.values() if m.grad is not None]
+    assert numbers == sum((sum(m.shape) if m.ndim > 1 else m.numel()) + 1 for m in moved)
+    assert all(bool(m.isfinite().all()) for m in moved)  # rows of a table that were never read
 
 
 def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
@@ -150,13 +190,13 @@ def test_orthogonal_of_zeros_is_zero():
     assert not orthogonal(torch.zeros(3, 4)).any()
 
 
-@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+@pytest.mark.parametrize("config", OPTIMIZERS)
 def test_a_parameter_without_gradient_is_neither_moved_nor_decayed(config):
     begin, after, _ = steps_of(config, 2)
     assert torch.equal(begin["backbone.unused.weight"], after[-1]["backbone.unused.weight"])
 
 
-@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+@pytest.mark.parametrize("config", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_optimizer_remembers_exactly(config, dtype):
     def trained(optimizer, model, weights, steps):
@@ -190,7 +230,7 @@ def test_an_optimizer_remembers_exactly(config, dtype):
     assert all(torch.equal(mine[n], t) for n, t in again.tensors().items())
 
 
-@pytest.mark.parametrize("config", [recipe.AdamW(), recipe.Lamb(), recipe.Muon()])
+@pytest.mark.parametrize("config", OPTIMIZERS)
 def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
     model = toy.model()
     optimizer = optimize.build(config, model, Weights(model))

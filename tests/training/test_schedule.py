@@ -115,3 +115,10 @@ def test_minutes_that_are_none_are_an_error(minutes):
 def test_nothing_measured_is_an_error():
     with pytest.raises(ValueError, match="no step was measured"):
         steps_for(1, [])
+
+
+def test_t5s_rate_is_one_over_the_root_of_the_step_or_of_10_000():
+    schedule = InverseSquareRoot(10_000, flat=True)
+    for step in (1, 9_999, 10_000, 40_000, 2**19):
+        rate = 1e-2 * schedule.rate(step, 2**19)
+        assert rate == pytest.approx(1 / math.sqrt(max(step, 10_000)))

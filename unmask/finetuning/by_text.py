@@ -55,6 +55,8 @@ class ByText:
     """Tokens of a target that are learned and written, the end included."""
     scored: int
     """Dev items whose targets are written while training."""
+    whole: bool = False
+    """The source is seen as a whole by a stack that then says the target."""
 
     @property
     def special(self) -> Special:
@@ -96,7 +98,10 @@ class ByText:
         targets = np.full(len(inputs), IGNORE, np.int64)
         if said is not None:
             targets[len(read) - 1 :] = said
-        return Example(inputs=inputs, targets=targets, rank=np.arange(len(inputs)), source=source)
+        rank = np.arange(len(inputs))
+        if self.whole:
+            rank = (rank - len(read) + 1).clip(min=0)
+        return Example(inputs=inputs, targets=targets, rank=rank, source=source)
 
     def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> list[Written]:
         """Write an answer to each source, and score its target where it is known."""

@@ -23,7 +23,7 @@ class Prompt:
     source: Sequence[int] | None = None
     """By the encoder, where there is one."""
     whole: int = 0
-    """So many of `read`, the first, are a source that is seen as a whole (`ByMask`)."""
+    """So many of `read`, the first, are a source; some models see it as a whole (`Model.whole`)."""
 
 
 class Rows:
@@ -50,7 +50,7 @@ class Rows:
             document[row, first:] = 0
             rank[row] = (np.arange(width) - first - prompt.whole + 1).clip(min=0)
         equal = bool((document == 0).all())
-        causal = self._by_mask is None or self._by_mask.source is None
+        causal = not model.whole
         sources = [np.array(p.source, np.int64) for p in prompts if p.source is not None]
         source = padded(sources, special) if sources else None
         self._batch = Batch(

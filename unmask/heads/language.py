@@ -47,6 +47,17 @@ class ByNext:
     """
 
 
+@dataclass(frozen=True)
+class AfterSource:
+    """A prompt is a source, and what follows it in the same stack answers it (T5's table 2).
+
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1.
+    """
+
+    whole: bool = False
+    """The source is seen as a whole (a prefix language model), and not read forward."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Language:
     """The head that names tokens."""
@@ -68,9 +79,9 @@ class Language:
     decoder: MaskDecoder | TwoStreams | None = None
     """What asks layers in place of their input: the last one (He et al. 2021, section 3.2), or all,
     where the batch is blind (Yang et al. 2019, section 2.3)."""
-    forward: ByMask | ByNext | None = None
+    forward: ByMask | ByNext | AfterSource | None = None
     """How a stack that sees in both directions says text, if it has learned to read forward as
-    well. None: it does not, or sees no other way (`causal`)."""
+    well, or one that has learned to answer. None: it does not, or sees no other way (`causal`)."""
     weight: float = 1.0
     """Of its loss, beside those of other heads."""
     smoothing: float = 0.0

@@ -18,7 +18,7 @@ from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected
 from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
-from unmask.heads.language import ByMask, ByNext, Language, LanguageHead
+from unmask.heads.language import AfterSource, ByMask, ByNext, Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
@@ -200,7 +200,7 @@ class Model(nn.Module):
         )
 
     @property
-    def _forward(self) -> ByMask | ByNext | None:
+    def _forward(self) -> ByMask | ByNext | AfterSource | None:
         found = (h.spec.forward for h in self.heads.values() if isinstance(h, LanguageHead))
         return next(found, None)
 
@@ -221,10 +221,16 @@ class Model(nn.Module):
 
     @property
     def answers(self) -> bool:
-        """Whether a prompt is a source that is seen as a whole, and what is said a text apart."""
-        by_mask = self.by_mask
-        sources = by_mask is not None and by_mask.source is not None
-        return sources or isinstance(self.backbone, EncoderDecoder)
+        """Whether a prompt is a source, which what is said answers and does not go on with."""
+        one = isinstance(self._forward, AfterSource)
+        return one or self.whole or isinstance(self.backbone, EncoderDecoder)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a stack that says text sees a prompt as a whole."""
+        if isinstance(self._forward, ByMask):
+            return self._forward.source is not None
+        return isinstance(self._forward, AfterSource) and self._forward.whole
 
     @property
     def ahead(self) -> bool:

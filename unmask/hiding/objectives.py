@@ -44,6 +44,7 @@ from unmask.hiding.noise import (
     TokenMasking,
     TokenPermutation,
 )
+from unmask.hiding.one_stack import joined
 from unmask.tokens.vocabulary import Special, Subwords
 
 T = TypeVar("T")
@@ -967,6 +968,69 @@ class Spelled:
         return Example(inputs=inputs, targets=targets, asked_at=asked_at)
 
 
+@dataclass(frozen=True)
+class InOneStack:
+    """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
+
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with `whole` a prefix
+    language model, under a denoising objective; see `joined`.
+    """
+
+    objective: Hide | Denoise
+    whole: bool = False
+    """The source is seen as a whole."""
+
+    def __post_init__(self) -> None:
+        of_one = InPlace | PlaceBefore | InTurn | Order | Future
+        if isinstance(self.objective, Hide) and isinstance(self.objective.conceal, of_one):
+            raise ValueError(
+                "only what is read in two stacks can be in one: objective.conceal must be "
+                f"Sentinels, got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """As the objective."""
+        return self.objective.asks
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """Unless the source is seen as a whole."""
+        return not self.whole
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of both sides, at most: twice the longer one, or what spans take."""
+        n = np.asarray(n)
+        longer = self.objective.size(n, special)
+        if not isinstance(self.objective, Hide):
+            return 2 * longer
+        folded = self.objective.choose.folded(n)
+        short = len(special.after) + np.where(n >= self.objective.choose.least, folded.hidden, 0)
+        return longer + np.minimum(short, longer)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: both sides share the length."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide as the objective does, and lay both sides in one text.
+
+        Raises:
+            ValueError: the objective makes no source.
+        """
+        return joined(self.objective(text, special, rng), whole=self.whole)
+
+
 Objective = (
     Hide
     | Pair
@@ -980,6 +1044,7 @@ Objective = (
     | Mixture
     | Static
     | Spelled
+    | InOneStack
 )
 """The kinds of objective that a recipe can hold."""
 

@@ -191,6 +191,16 @@ class EncoderDecoderArchitecture:
 
     encoder: Architecture
     decoder: Architecture
+    shared: bool = False
+    """The layers of both are the same, with their norms and what they know of places; the decoder
+    has besides what reads the encoder (Raffel et al. 2020, section 3.2.2)."""
+
+    def __post_init__(self) -> None:
+        """Refuse stacks that share layers and are not alike."""
+        if self.shared and self.decoder != replace(self.encoder, causal=True, cross=True):
+            raise ValueError(
+                "shared: decoder must be as encoder but for causal and cross, which are true"
+            )
 
     @property
     def vocab_size(self) -> int:

@@ -337,6 +337,15 @@ def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | 
     return ((here == there) | (here < 0))[:, None]
 
 
+def _share(encoder: Transformer, decoder: Transformer) -> None:
+    """Let a decoder have the modules of an encoder, but what reads the encoder."""
+    for part in ("position", "embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
+        setattr(decoder, part, getattr(encoder, part))
+    for own, other in zip(decoder.layers, encoder.layers, strict=True):
+        for part in ("attention", "attention_norm", "feed_forward", "feed_forward_norm"):
+            setattr(own, part, getattr(other, part))
+
+
 class EncoderDecoder(nn.Module):
     """Source and token ids -> hidden states of the decoder [b t d].
 
@@ -349,6 +358,8 @@ class EncoderDecoder(nn.Module):
         self.tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
         self.encoder = Transformer(a.encoder, self.tokens)
         self.decoder = Transformer(a.decoder, self.tokens)
+        if a.shared:
+            _share(self.encoder, self.decoder)
 
     @property
     def width(self) -> int:

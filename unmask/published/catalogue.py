@@ -10,6 +10,7 @@ from unmask.published import (
     alephbert,
     bart,
     bert,
+    byt5,
     canine,
     coco_lm,
     deberta,
@@ -28,6 +29,7 @@ from unmask.published import (
     mass,
     mistral,
     modernbert,
+    mt5,
     neox,
     olmo,
     palm,
@@ -36,6 +38,7 @@ from unmask.published import (
     scibert,
     spanbert,
     t5,
+    t5_architectures,
     tinybert,
     transformer_xl,
     ul2,
@@ -48,8 +51,8 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, ul2, bart,
-    mass,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
+    t5_architectures, mt5, byt5, ul2, bart, mass,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

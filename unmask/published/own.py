@@ -46,7 +46,7 @@ def _trained(a: AnyArchitecture) -> AnyArchitecture:
     """Return an architecture without what matters in training alone."""
     if isinstance(a, EncoderDecoderArchitecture):
         halves = (replace(half, **_plain(half)) for half in (a.encoder, a.decoder))
-        return EncoderDecoderArchitecture(encoder=next(halves), decoder=next(halves))
+        return replace(a, encoder=next(halves), decoder=next(halves))
     return replace(a, **_plain(a)) if isinstance(a, Architecture) else a
 
 

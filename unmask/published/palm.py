@@ -56,15 +56,16 @@ PALM_8B = Published(
     length=2048,  # section 5
     batch_tokens=256 * 2048,  # table 1: where it begins; twice as large later
     rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor
-    training={  # section 5, but for the warm-up: there the rate is flat
-        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000},
+    training={  # section 5
+        "optimizer": {"kind": "Adafactor"},
+        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000, "flat": True},
         "clip": 1.0,
     },
     parameters=8_632_012_800,
     names=OWN_NAMES,
     fields=own_fields("palm"),
-    note="The weights were not published. The paper's optimizer is Adafactor, whose rate is in "
-    "parts of a matrix's own size; this rate is meant for it, and AdamW wants another.",
+    note="The weights were not published. The rate is Adafactor's, in parts of a matrix's own "
+    "size; AdamW wants another.",
 )
 PALM_62B = llama.sized(
     PALM_8B, "palm-62b", 62_495_662_080, d_model=8192, n_layers=64, n_heads=32, d_ff=32_768,

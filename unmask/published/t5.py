@@ -179,6 +179,17 @@ FIELDS = Fields(
     language=_language,
 )
 
+
+def training(steps: int) -> dict[str, Any]:
+    """Return the rest of the recipe (section 3.1.2): the rate is flat for 10,000 steps.
+
+    Said as a share of them, so that a shorter run has its share, too.
+    """
+    flat = {"kind": "InverseSquareRoot", "warmup": 10_000 / steps, "flat": True}
+    # Gradients are not clipped: the paper says nothing of it, and the optimizer clips updates.
+    return {"optimizer": {"kind": "Adafactor"}, "schedule": flat, "steps": steps, "clip": 0.0}
+
+
 T5_SMALL = Published(
     name="t5-small",
     family="t5",
@@ -190,7 +201,8 @@ T5_SMALL = Published(
     tokenizer=TokenizerSpec(Unigram(32_000), FRAME),
     length=512,  # section 3.1.2
     batch_tokens=128 * 512,  # section 3.1.2
-    rate=1e-2,  # section 3.1.2: 1 / sqrt(max(step, 10,000)), with Adafactor
+    rate=1e-2,  # section 3.1.2: 1 / sqrt(max(step, 10,000)), which is relative
+    training=training(2**19),  # section 3.1.2
     parameters=60_506_624,
     names=NAMES,
     fields=FIELDS,

@@ -69,8 +69,8 @@ def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
     for change in changes:
         try:
             key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
-            whole = {"kind": Recipe.__name__, "objective": to_dict(objective)}
-            held = {"objective": merge(whole, parse(key))["objective"]}
+            recipe = {"kind": Recipe.__name__, "objective": to_dict(objective)}
+            held = {"objective": merge(recipe, parse(key))["objective"]}
             objective = from_dict(_Held, held).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None

@@ -1,5 +1,6 @@
 """What a SentencePiece file does not say: the special tokens and the habits of its family."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,6 +51,7 @@ _T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentine
 _XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)
 _XLNET = Family(classes=("XLNet",), plain=True, frame=XLNET)
 
+SENTINEL = re.compile(r"▁?(<extra_id_\d+>)\Z")
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _XLNET)
 
 
@@ -97,7 +99,9 @@ def _by_tokens(model: Model) -> Family:
 
 def frame_of(family: Family, model: Model, config: Mapping[str, Any]) -> Frame:
     """Return the family's frame, as tokenizer_config.json changes it."""
-    frame = replace(family.frame, n_sentinels=count(config, "extra_ids", family.n_sentinels))
+    asked = count(config, "extra_ids", family.n_sentinels)
+    n = sum(p.type == CONTROL and SENTINEL.match(p.text) is not None for p in model.pieces) or asked
+    frame = replace(family.frame, n_sentinels=n)
     begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
     if family.optional:
         if model.pad is not None:
@@ -123,7 +127,14 @@ def count(config: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def renumbered(family: Family, model: Model) -> Model:
-    """Give the pieces the ids that the family's models have."""
+    """Give the pieces the ids that the family's models have, and sentinels their names.
+
+    mT5's file has the sentinels itself, as ▁<extra_id_0> and so on.
+    """
+    if family.n_sentinels:
+        found = [SENTINEL.match(piece.text) for piece in model.pieces]
+        each = zip(model.pieces, found, strict=True)
+        return replace(model, pieces=tuple(Piece(m[1], 0.0, CONTROL) if m else p for p, m in each))
     if not family.fairseq:
         return model
     first = tuple(Piece(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>"))

@@ -8,7 +8,7 @@ worked out from what is there, and is an error where that cannot be done.
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
 from unmask.config import from_dict
 from unmask.tokens import code_points, families, pipeline, sentencepiece
-from unmask.tokens.vocabulary import CANINE, T5, Frame, names, sentinels
+from unmask.tokens.vocabulary import BYT5, CANINE, Frame, names, sentinels
 
 SENTENCE_PIECE = (
     "spiece.model",
@@ -75,8 +75,6 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
         return _word_piece(path, beside)
     if (path := folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _merged(path, folder / "merges.txt", beside)
-    if _class_of(beside.config) == "ByT5":
-        return _bytes(beside)
     for name in SENTENCE_PIECE:
         if (path := folder / name).is_file():
             return _sentence_piece(path, beside)
@@ -110,6 +108,31 @@ def code_points_frame(folder: Path) -> Frame | None:
         if said not in (None, name, chr(code_points.SPECIAL[name])):
             raise ValueError(f"{where}: {role}_token must be U+{code_points.SPECIAL[name]:04X}")
     return frame
+
+
+def byt5_frame(folder: Path) -> tuple[Frame, int] | None:
+    """Return the frame of a folder whose tokens are ByT5's bytes, and how many ids are unused.
+
+    None: they are not. In the reference library the unused ids are called <extra_id_0> and so on,
+    but the published models have never seen them.
+
+    Raises:
+        ValueError: the files say something that is not so there.
+    """
+    beside = _beside(folder)
+    if _class_of(beside.config) != "ByT5" or (folder / "tokenizer.json").is_file():
+        return None
+    where = folder / "tokenizer_config.json"
+    for role, name in {"pad": BYT5.pad, "eos": BYT5.end, "unk": BYT5.unknown}.items():
+        if beside.roles.get(role) not in (None, name):
+            raise ValueError(f"{where}: {role}_token must be {name}, got {beside.roles[role]!r}")
+    written = beside.config.get("unmask")
+    frame = BYT5
+    if isinstance(written, dict) and "frame" in written:
+        frame = from_dict(Frame, written["frame"], f"{where}: unmask.frame")
+    bytes_end = len(names(frame)) + 256
+    spare = families.count(beside.config, "extra_ids", 125)
+    return frame, max(spare, *(i + 1 - bytes_end for i in beside.added), 0)
 
 
 def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
@@ -237,14 +260,6 @@ def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     sep = (roles["sep"],)
     frame = _frame(path, roles, beside, backend, ((roles["cls"],), sep, sep))
     return _complete(path, backend, frame, beside), frame
-
-
-def _bytes(beside: _Folder) -> tuple[Tokenizer, Frame]:
-    """Build ByT5's, which has no vocabulary to read."""
-    frame = replace(T5, n_sentinels=families.count(beside.config, "extra_ids", 125))
-    pieces = [*names(frame), *pipeline.byte_characters()]
-    backend = pipeline.byte_tokens({piece: i for i, piece in enumerate(pieces)})
-    return pipeline.finish(backend, frame, rising=True), frame
 
 
 def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:

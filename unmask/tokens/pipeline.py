@@ -108,6 +108,36 @@ def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
     return backend
 
 
+NEVER = 11
+"""The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
+
+
+def byt5(frame: Frame, spare: int) -> Tokenizer:
+    """Build the published one, whose sentinels are bytes that no text has, the highest first.
+
+    The released code counts sentinels down from the last id of its vocabulary, which is that of
+    byte 0xFF (`sentinel_id`, and `ByteVocabulary`, which adds none of its own).
+
+    Args:
+        frame: its tokens come first.
+        spare: so many ids above the bytes are unused, to fill a table of round size.
+
+    Raises:
+        ValueError: there are not so many such bytes, and others could stand in a text.
+    """
+    marks = sentinels(frame)
+    if len(marks) > NEVER:
+        raise ValueError(
+            f"only {NEVER} bytes stand in no text and can be sentinels, got {len(marks)} sentinels"
+        )
+    shown = byte_characters()[: 256 - len(marks)]
+    unused = [f"<unused_{i}>" for i in range(spare)]
+    pieces = [*names(frame), *shown, *reversed(marks), *unused]
+    backend = byte_tokens({piece: i for i, piece in enumerate(pieces)})
+    backend.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in unused])
+    return finish(backend, frame)
+
+
 def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     """Build one whose tokens are characters."""
     backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))

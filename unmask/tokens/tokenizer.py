@@ -25,10 +25,11 @@ from unmask.files import write_whole
 from unmask.text.sentences import sentences
 from unmask.tokens import code_points, pipeline, subwords
 from unmask.tokens import learn as learning
-from unmask.tokens.files import code_points_frame, read
+from unmask.tokens.files import byt5_frame, code_points_frame, read
 from unmask.tokens.vocabulary import (
     BERT,
     BPE,
+    BYT5,
     CANINE,
     GPT2,
     LLAMA,
@@ -53,10 +54,10 @@ from unmask.tokens.vocabulary import (
 )
 
 __all__ = [
-    "BERT", "BPE", "CANINE", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS", "ByteBPE", "Bytes",
-    "Characters", "CodePointTokenizer", "CodePoints", "CodePointsWithSubwords", "Frame",
-    "SentencePieceBPE", "Special", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary",
-    "WordPiece", "Words", "learn",
+    "BERT", "BPE", "BYT5", "CANINE", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS", "ByT5Tokenizer",
+    "ByteBPE", "Bytes", "Characters", "CodePointTokenizer", "CodePoints",
+    "CodePointsWithSubwords", "Frame", "SentencePieceBPE", "Special", "Tokenizer", "TokenizerSpec",
+    "Unigram", "Vocabulary", "WordPiece", "Words", "learn",
 ]  # fmt: skip
 
 
@@ -208,16 +209,18 @@ class Tokenizer:
         vocab.json and merges.txt (GPT-2, RoBERTa, GPT); a SentencePiece file (spiece.model,
         tokenizer.model, ...). tokenizer_config.json, special_tokens_map.json, added_tokens.json and
         config.json beside it say the roles of special tokens. Where they say that the tokens are
-        code points, there is no other file but, where a loss needs them, subwords.txt.
+        code points, there is no other file but, where a loss needs them, subwords.txt; and none
+        where they are ByT5's bytes.
 
         Raises:
             FileNotFoundError: none of these is there.
             ValueError: a file is damaged, or does not say what must be known.
         """
         frame = code_points_frame(Path(folder))
-        if frame is None:
-            return cls(*read(Path(folder)))
-        return CodePointTokenizer(frame, subwords.read(Path(folder)))
+        if frame is not None:
+            return CodePointTokenizer(frame, subwords.read(Path(folder)))
+        of_bytes = byt5_frame(Path(folder))
+        return cls(*read(Path(folder))) if of_bytes is None else ByT5Tokenizer(*of_bytes)
 
     def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
@@ -383,6 +386,53 @@ class CodePointTokenizer(Tokenizer):
         return Tokens(ids, _marks(text, begins * WORD, ends))
 
 
+class ByT5Tokenizer(Tokenizer):
+    """Text <-> bytes of UTF-8, as transformers.ByT5Tokenizer has them: there is nothing to learn.
+
+    Xue et al. 2022, arXiv:2105.13626, section 3.1. Its sentinels are those of the published models,
+    bytes that stand in no text, from 0xFF down.
+    """
+
+    def __init__(self, frame: Frame = BYT5, spare: int = 125) -> None:
+        """Make the tokenizer of a frame.
+
+        Args:
+            frame: whose tokens have the first ids.
+            spare: so many ids above the bytes are unused.
+
+        Raises:
+            ValueError: there are more sentinels than such bytes.
+        """
+        super().__init__(pipeline.byt5(frame, spare), frame)
+        self._spare = spare
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ByT5Tokenizer, (self.frame, self._spare)
+
+    def save(
+        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+    ) -> None:
+        """Write tokenizer_config.json, as transformers.ByT5Tokenizer reads it.
+
+        Args:
+            folder: made if it is not there.
+            length: the longest row that the model reads, for `model_max_length`.
+            segments: that tokenizer tells none.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        frame = self.frame
+        config = {
+            "tokenizer_class": "ByT5Tokenizer",
+            "pad_token": frame.pad,
+            "eos_token": frame.end,
+            "unk_token": frame.unknown,
+            "extra_ids": self._spare,
+            **({} if length is None else {"model_max_length": length}),
+            "unmask": {"frame": to_dict(frame)},
+        }
+        write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
 _SPECIAL_NAME = re.compile("|".join(map(re.escape, code_points.SPECIAL)))
 
 
@@ -400,6 +450,8 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         return CodePointTokenizer(spec.frame)
     if isinstance(spec.vocabulary, CodePointsWithSubwords):
         return CodePointTokenizer(spec.frame, subwords.learned(spec.vocabulary.size, texts))
+    if isinstance(spec.vocabulary, Bytes) and spec.vocabulary.spare is not None:
+        return ByT5Tokenizer(spec.frame, spec.vocabulary.spare)
     return Tokenizer(learning.backend(spec, texts), spec.frame)
 
 

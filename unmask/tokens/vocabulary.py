@@ -152,6 +152,7 @@ T5 = Frame(
     pad="<pad>", start="<pad>", end="</s>", unknown="<unk>",
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
+BYT5 = replace(T5, n_sentinels=11)
 
 UL2 = replace(T5, modes=("[NLU]", "[S2S]", "[NLG]"))
 LLAMA = Frame(
@@ -261,6 +262,10 @@ class Unigram:
 @dataclass(frozen=True)
 class Bytes:
     """One token a byte of UTF-8; nothing is learned (ByT5)."""
+
+    spare: int | None = None
+    """None: sentinels have ids above the bytes. Otherwise they are bytes that no text has, the
+    highest first, and so many ids above the bytes are unused (ByT5: 125)."""
 
 
 @dataclass(frozen=True)

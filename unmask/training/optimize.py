@@ -1,4 +1,4 @@
-"""What moves the weights: float32 masters, gradients summed over a step, AdamW, LAMB, Muon."""
+"""What moves the weights: float32 masters, gradients summed over a step, and four optimizers."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim._adafactor import adafactor
 from torch.optim.adamw import adamw
 
 from unmask.training import recipe
@@ -170,6 +171,8 @@ def build(
         return AdamW(config, parts)
     if isinstance(config, recipe.Lamb):
         return Lamb(config, parts)
+    if isinstance(config, recipe.Adafactor):
+        return Adafactor(config, parts)
     matrices = hidden_matrices(model)
     return Muon(
         config,
@@ -219,12 +222,9 @@ class Memory:
         self._kept: dict[str, dict[str, Tensor]] = {}
 
     def of(self, part: Part) -> dict[str, Tensor]:
-        """Everything of one tensor; zeros at first. "step" is a single number, the rest like it."""
+        """Everything of one tensor; zeros at first: see `_zeros`."""
         if part.name not in self._kept:
-            like = torch.zeros_like(part.master)
-            self._kept[part.name] = {
-                key: like.new_zeros(()) if key == "step" else like.clone() for key in self._keys
-            }
+            self._kept[part.name] = {key: _zeros(key, part.master) for key in self._keys}
         return self._kept[part.name]
 
     def tensors(self) -> dict[str, Tensor]:
@@ -252,6 +252,22 @@ class Memory:
                     f"{list(tensor.shape)}, not {list(mine.shape)}"
                 )
             mine.copy_(tensor)
+
+
+def _zeros(key: str, like: Tensor) -> Tensor:
+    """Begin what is remembered of a tensor.
+
+    "step" is a single number, "count" one that is read each step, "rows" and "columns" are one for
+    each row or column of a matrix; all else is as large as the tensor.
+    """
+    if key == "count":
+        return torch.zeros(())
+    shape = {
+        "step": (),
+        "rows": (*like.shape[:-1], 1),
+        "columns": (*like.shape[:-2], 1, *like.shape[-1:]),
+    }
+    return like.new_zeros(shape.get(key, like.shape))
 
 
 class AdamW:
@@ -339,6 +355,61 @@ class Lamb:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Remember what `tensors` said."""
         self._memory.load(tensors)
+
+
+class Adafactor:
+    """torch's Adafactor: what is remembered of a matrix is as long as its sides together."""
+
+    def __init__(self, config: recipe.Adafactor, parts: Iterable[Part]) -> None:
+        self._config, parts = config, list(parts)
+        self._matrices = Memory([p for p in parts if p.master.ndim > 1], _OF_MATRIX)
+        self._vectors = Memory([p for p in parts if p.master.ndim <= 1], ("count", "square"))
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Take one step at the relative rate `rate`."""
+        for memory in (self._matrices, self._vectors):
+            groups: dict[tuple[bool, float], list[Part]] = {}
+            for part in memory.parts:
+                if part.master.grad is not None:
+                    groups.setdefault((part.decayed, part.rate), []).append(part)
+            for (decays, factor), reached in groups.items():
+                self._move(
+                    memory, reached, rate * factor, self._config.weight_decay if decays else 0.0
+                )
+
+    def _move(self, memory: Memory, parts: list[Part], rate: float, decay: float) -> None:
+        kept = [memory.of(part) for part in parts]
+        # The function behind torch.optim.Adafactor, as with AdamW.
+        adafactor(
+            [part.master for part in parts],
+            [part.master.grad for part in parts if part.master.grad is not None],
+            [one.get("rows") for one in kept],
+            [one.get("columns") for one in kept],
+            [one.get("square") for one in kept],
+            [one["count"] for one in kept],
+            d=self._config.most,
+            lr=rate,
+            beta2_decay=-self._config.decay,
+            weight_decay=decay,
+            eps1=self._config.eps,
+            eps2=self._config.least,
+            maximize=False,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Sums of squares and the number of steps of each tensor that was ever moved."""
+        return self._matrices.tensors() | self._vectors.tensors()
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what `tensors` said."""
+        names = tuple(f"{part.name}." for part in self._vectors.parts)
+        vectors = {name: t for name, t in tensors.items() if name.startswith(names)}
+        self._vectors.load(vectors)
+        self._matrices.load({name: t for name, t in tensors.items() if name not in vectors})
+
+
+_OF_MATRIX = ("count", "rows", "columns")
 
 
 class Muon:

@@ -75,7 +75,34 @@ class Muon:
         _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
 
 
-Optimizer = AdamW | Lamb | Muon
+@dataclass(frozen=True, kw_only=True)
+class Adafactor:
+    """Of squared gradients the sums over rows and columns alone are remembered.
+
+    Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4, without a mean of gradients. The rate is
+    relative: a tensor moves by that share of its root mean square, the update's being at most 1
+    (section 8); and never by more than 1 / sqrt(step), as in algorithm 4.
+    """
+
+    decay: float = 0.8
+    """Squared gradients are forgotten at 1 - step^-decay (section 7.2)."""
+    most: float = 1.0
+    """The root mean square of an update, at most (section 6)."""
+    least: float = 1e-3
+    """What a tensor of smaller numbers moves relative to."""
+    eps: float = 1e-15
+    """The smallest root of what is divided by: that of the paper's epsilon 1, 1e-30."""
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _between("optimizer.decay", self.decay, 0.0, 1.0 + 1e-9)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+        for name in ("most", "least", "eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"optimizer.{name} must be above 0, got {getattr(self, name)}")
+
+
+Optimizer = AdamW | Lamb | Muon | Adafactor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,11 +72,13 @@ class Cosine:
 class InverseSquareRoot:
     """Up in a line, then down as 1 / sqrt(step) (Vaswani et al. 2017, arXiv:1706.03762, 5.3).
 
-    With a warm-up of 10,000 steps it is T5's, but for T5's flat beginning (Raffel et al. 2020,
-    arXiv:1910.10683, section 3.1.2).
+    With a `flat` beginning of 10,000 steps it is T5's (Raffel et al. 2020, arXiv:1910.10683,
+    section 3.1.2).
     """
 
     warmup: Steps = 0.06
+    flat: bool = False
+    """The peak rate until then, in place of a line up."""
 
     def __post_init__(self) -> None:
         _check("warmup", self.warmup)
@@ -84,7 +86,9 @@ class InverseSquareRoot:
     def rate(self, step: int, steps: int) -> float:
         """Return the share of the peak rate at `step` of `steps`."""
         warmup = max(count(self.warmup, steps), 1)
-        return _warm(step, warmup) if step <= warmup else math.sqrt(warmup / step)
+        if step <= warmup:
+            return 1.0 if self.flat else _warm(step, warmup)
+        return math.sqrt(warmup / step)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.language import ByMask, ByNext
+from unmask.heads.language import AfterSource, ByMask, ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
@@ -206,7 +206,7 @@ class Generate:
         hides = card.finetuning.target
         if hides is not None and special.mask is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
-        encodes = in_words(card)
+        encodes, forward = in_words(card), language_spec(card).forward
         asked = ByText(
             task=task,
             tokenizer=tokenizer,
@@ -217,6 +217,7 @@ class Generate:
             encodes=encodes,
             longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
             scored=options.scored,
+            whole=isinstance(forward, AfterSource) and forward.whole,
         )
         (prefix,) = tokenizer.ids_batch([options.prefix])
         if asked.room < len(prefix) + 1:

@@ -1,0 +1,108 @@
+"""The architectures of T5's table 2: what they share, what they see, and that they say text."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_leak import build, depends
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.generation.decode import generate
+from unmask.generation.rows import Prompt, Rows
+from unmask.generation.settings import decoding
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.transformer import EncoderDecoder
+from unmask.published.card import resized
+from unmask.published.catalogue import MODELS
+from unmask.published.t5_architectures import CARDS
+from unmask.tokens.vocabulary import Special
+
+SPECIAL = Special(size=50, pad=0, start=0, end=1, after=(1,))
+SMALL = [card.name for card in CARDS if card.name.endswith("-mini")]
+
+
+def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
+    """Table 2: 2P, P, P, P and P; attention to the encoder is "about 10 %" of the whole."""
+    n = {kind: MODELS[f"t5-{kind}"].parameters for kind in ("base", "half-base", "shared-base")}
+    lm = MODELS["t5-lm-base"].parameters
+    table, layers = 32_128 * 768, 12
+    cross = layers * (4 * 768 * 768 + 768)
+    norm = 768
+    assert n["base"] == 2 * (lm - table) + table + cross
+    assert n["shared-base"] == lm + cross
+    assert n["half-base"] == lm + cross // 2 + norm + 32 * 12  # a norm and distances a side
+    assert MODELS["t5-prefix-lm-base"].parameters == lm
+
+
+def test_shared_layers_are_one_tensor_with_two_uses() -> None:
+    model = build("t5-shared")
+    assert isinstance(model.backbone, EncoderDecoder)
+    encoder, decoder = model.backbone.encoder, model.backbone.decoder
+    own = {n for n, _ in model.named_parameters() if n.startswith("backbone.decoder.")}
+    assert own
+    assert all(".cross." in n or ".cross_norm." in n for n in own)
+    assert decoder.position is encoder.position
+    assert decoder.final_norm is encoder.final_norm
+    a = model.architecture
+    apart = replace(MODELS["t5-shared-mini"], architecture=replace(a, shared=False)).build().eval()
+    twins = {n: model.state_dict(keep_vars=False)[n] for n in apart.state_dict()}
+    apart.load_state_dict(twins)
+    torch.manual_seed(1)
+    batch = Batch(
+        inputs=torch.randint(0, 50, (2, 7)),
+        source=torch.randint(0, 50, (2, 5)),
+        visibility=Visibility(causal=True),
+    )
+    for one in (model, apart):
+        one.backbone(batch).square().sum().backward()
+    torch.testing.assert_close(model.backbone(batch), apart.backbone(batch))
+    stacks = (apart.backbone.encoder, apart.backbone.decoder)
+    read, said = (dict(stack.named_parameters()) for stack in stacks)
+    for name, p in encoder.named_parameters():
+        if name.startswith("tokens"):
+            continue
+        assert read[name].grad.abs().sum() > 0
+        assert said[name].grad.abs().sum() > 0
+        torch.testing.assert_close(p.grad, read[name].grad + said[name].grad, rtol=1e-3, atol=1e-3)
+
+
+def test_stacks_that_are_not_alike_share_nothing() -> None:
+    a = MODELS["t5-shared-mini"].architecture
+    assert isinstance(a, EncoderDecoderArchitecture)
+    with pytest.raises(ValueError, match="shared: decoder must be as encoder"):
+        replace(a, decoder=replace(a.decoder, d_ff=8))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
+    card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
+    model = build(card.family)
+    rows = Rows(model, [Prompt(read=[5, 6, 7, 8], whole=4), Prompt(read=[5, 6], whole=2)], SPECIAL)
+    rank = rows._batch.visibility.rank  # pyright: ignore[reportPrivateUsage]
+    assert (rank is not None) == model.whole == whole
+    n, t = 4, 7
+    rank = (torch.arange(t) - n + 1).clamp(min=0) if whole else torch.arange(t)
+    batch = Batch(inputs=torch.arange(5, 5 + t)[None], visibility=Visibility(rank=rank[None]))
+    seen = depends(model, batch)
+    assert torch.equal(seen, rank[None, :] <= rank[:, None])
+    assert seen[0, n - 1] == whole
+
+
+@pytest.mark.parametrize("name", SMALL)
+@torch.no_grad()
+def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
+    card = MODELS[name]
+    card = replace(card, architecture=resized(card.architecture, 50))
+    model = card.build().initialize(3).eval()
+    write_folder(tmp_path, model, card, None)
+    again = open_folder(tmp_path)
+    assert again.missing == again.extra == ()
+    assert again.card.architecture == card.architecture
+    assert again.model.specs == model.specs
+    ours, theirs = model.weights(), again.model.weights()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+    prompts, how = [[5, 9, 7, 1], [8, 1]], decoding(new_tokens=5)
+    assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
