@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from unmask.config import from_dict
 from unmask.finetuning import reading
-from unmask.finetuning.ask import LANGUAGE, Around, Ask, in_words
+from unmask.finetuning.ask import LANGUAGE, Around, Ask, asked_stack, has_encoder
 from unmask.finetuning.by_hidden import ByHidden
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.kinds.files import Files, TextRows
-from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
@@ -186,7 +186,7 @@ class Generate:
             _check_segments(answers, card)
             return {LANGUAGE: replace(spec, forward=answers)}
         forward = isinstance(spec.forward, ByNext)
-        if not in_words(card) and not one_stack(card.architecture).causal and not forward:
+        if not asked_stack(card.architecture).causal and not forward:
             raise ValueError(
                 f"{card.name} reads in both directions and does not learn to write; take a decoder "
                 "or an encoder-decoder"
@@ -206,7 +206,7 @@ class Generate:
         hides = card.finetuning.target
         if hides is not None and special.mask is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
-        encodes = in_words(card)
+        encodes = has_encoder(card)
         asked = ByText(
             task=task,
             tokenizer=tokenizer,
@@ -229,7 +229,7 @@ class Generate:
 
 
 def _check_segments(answers: ByMask, card: Published) -> None:
-    n = one_stack(card.architecture).n_segments
+    n = asked_stack(card.architecture).n_segments
     for what, segment in (("sources", answers.source), ("targets", answers.segment)):
         if segment is not None and segment >= n:
             raise ValueError(
@@ -242,7 +242,7 @@ def _between(
 ) -> tuple[int, ...]:
     """Return what a decoder reads between source and target."""
     if options.between is None:
-        return Around.of(tokenizer.special, one_stack(card.architecture), task.length).between
+        return Around.of(tokenizer.special, card.architecture, task.length).between
     (ids,) = tokenizer.ids_batch([options.between])
     return tuple(ids.tolist())
 
