@@ -25,6 +25,7 @@ from unmask.published import (
     lamda,
     llama,
     longformer,
+    mbart,
     mistral,
     modernbert,
     neox,
@@ -47,6 +48,7 @@ _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5, bart,
+    mbart,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -435,6 +435,8 @@ def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
         between=some(frame.between),
         after=some(frame.after),
         sentinels=marks,
+        languages=tuple(zip(frame.languages, some(frame.languages), strict=True)),
+        language_first=frame.language_first,
         ids=frozenset(roles),
     )
 
@@ -533,8 +535,8 @@ def _config(frame: Frame) -> dict[str, Any]:
             config["sep_token"] = frame.end
         if not as_bert:
             config["eos_token"] = frame.end
-    if frame.n_sentinels:
-        config["extra_special_tokens"] = list(sentinels(frame))
+    if marks := (*sentinels(frame), *frame.languages):
+        config["extra_special_tokens"] = list(marks)
     return config | {"unmask": {"frame": to_dict(frame)}}
 
 
