@@ -174,6 +174,16 @@ class Tokenizer:
             )
         return Tokenizer(backend, frame)
 
+    def told(self, source: str, target: str | None = None) -> "Tokenizer":
+        """Return this tokenizer for texts of a language, answered in another (`Special.told`).
+
+        Raises:
+            ValueError: it has no token for the language.
+        """
+        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
+        found.special = found.special.told(source, target)
+        return found
+
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
         return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets

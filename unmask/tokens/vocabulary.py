@@ -103,6 +103,11 @@ class Special:
         return replace(self, after=(*self.after, read), start=said, leads=())
 
     @property
+    def untold(self) -> bool:
+        """Whether it is yet to be said in which language texts are."""
+        return bool(self.languages) and self.leads is None
+
+    @property
     def summary(self) -> int | None:
         """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
         return _summary(self.between, self.after)

@@ -55,6 +55,10 @@ class GenerateOptions:
     smoothing: float = 0.0
     """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
     2019, section 3.1, and in Lewis et al. 2020, section 5.3)."""
+    source_language: str | None = None
+    """Of sources, where a token says it (mBART): en_XX."""
+    target_language: str | None = None
+    """Of targets, likewise."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -200,7 +204,9 @@ class Generate:
             ValueError: the length leaves no room for a source, or targets cannot be ended, or not
                 be hidden.
         """
-        options, special = _options(task.options), tokenizer.special
+        options = _options(task.options)
+        tokenizer = _told(tokenizer, options)
+        special = tokenizer.special
         if special.end is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that ends a text")
         hides = card.finetuning.target
@@ -211,7 +217,7 @@ class Generate:
             task=task,
             tokenizer=tokenizer,
             prefix=options.prefix,
-            before=() if encodes else special.before,
+            before=special.before,
             after=special.after if encodes else _between(options, task, card, tokenizer),
             end=special.end,
             encodes=encodes,
@@ -226,6 +232,25 @@ class Generate:
                 f"(options.longest) and what is read around a source, got {task.length}"
             )
         return asked if hides is None else ByHidden(**vars(asked), hides=hides)
+
+
+def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
+    """Tell a tokenizer the languages of sources and targets.
+
+    Raises:
+        ValueError: it has no tokens for them; or it has such, and none are named.
+    """
+    source, target = options.source_language, options.target_language
+    if source is None and target is None:
+        if tokenizer.special.untold:
+            raise ValueError(
+                "options.source_language and options.target_language must name two of "
+                f"{', '.join(dict(tokenizer.special.languages))}"
+            )
+        return tokenizer
+    if source is None or target is None:
+        raise ValueError("options.source_language and options.target_language go together")
+    return tokenizer.told(source, target)
 
 
 def _check_segments(answers: ByMask, card: Published) -> None:
