@@ -188,7 +188,6 @@ def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     }
 
 
-
 def fields(
     model_type: str,
     name: str,
@@ -206,7 +205,7 @@ def fields(
         fixed: what is always so there.
         labels: whether its models label texts.
     """
-    heads = {
+    heads: dict[tuple[str, ...], str] = {
         ("label",): f"{name}ForSequenceClassification",
         ("spans",): f"{name}ForQuestionAnswering",
     }
@@ -217,7 +216,7 @@ def fields(
         # Released folders name `BartModel`: the table is all that the head has, so it is there too.
         classes={
             ("language",): f"{name}ForConditionalGeneration",
-            **(heads if labels else {}),
+            **(heads if labels else dict[tuple[str, ...], str]()),
             (): f"{name}ForConditionalGeneration",
         },
     )

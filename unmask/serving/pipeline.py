@@ -138,17 +138,6 @@ class Pipeline:
         draft: Draft | None = None,
         **settings: Any,
     ) -> str: ...
-    def told(self, source: str, target: str | None = None) -> "Pipeline":
-        """Return this model for texts of a language, answered in another; None: in the same.
-
-        `load("mbart").told("en_XX", "ro_RO").generate("Good morning.")`
-
-        Raises:
-            ValueError: there is no such language.
-        """
-        tokenizer = self.tokenizer.told(source, target)
-        return Pipeline(replace(self.opened, tokenizer=tokenizer))
-
     @overload
     def generate(
         self,

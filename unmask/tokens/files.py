@@ -390,7 +390,7 @@ def _in_languages(frame: Frame, special: set[str], backend: Tokenizer) -> Frame:
 
     Where it stands says whether the family is mBART or mBART-50.
     """
-    around = {*frame.before, *frame.after}
+    around, vocab = {*frame.before, *frame.after}, backend.get_vocab(with_added_tokens=True)
     known = tuple(name for name in special if _LANGUAGE.fullmatch(name))
     if not around & set(known):
         return frame
@@ -400,7 +400,7 @@ def _in_languages(frame: Frame, special: set[str], backend: Tokenizer) -> Frame:
         before=tuple(name for name in frame.before if name not in known),
         between=MBART.between,
         after=tuple(name for name in frame.after if name not in known),
-        languages=tuple(sorted(known, key=backend.token_to_id)),
+        languages=tuple(sorted(known, key=lambda name: vocab[name])),
         language_first=bool(set(frame.before) & set(known)),
     )
 
