@@ -1186,6 +1186,14 @@ def generate(
     guesses: Annotated[
         int | None, _option("--guesses", metavar="N", help="Of the draft at a time.", default="4")
     ] = None,
+    source_language: Annotated[
+        str | None,
+        _option("--source-language", metavar="CODE", help="Of prompts, where a token says it."),
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        _option("--target-language", metavar="CODE", help="Of answers.", default="the prompts'"),
+    ] = None,
     stream: Annotated[
         bool | None,
         typer.Option(
@@ -1220,7 +1228,11 @@ def generate(
     }
     settings = {name: value for name, value in named.items() if value is not None}
     say = _Say(settings, begin, choice or [], draft, guesses, stream, as_json)
+    if target_language is not None and source_language is None:
+        raise ValueError("--target-language is of answers: give --source-language, too")
     pipeline = _load(model, device)
+    if source_language is not None:
+        pipeline = pipeline.told(source_language, target_language)
     # All at once: what is drawn for a prompt that is given again depends on those before it.
     say(pipeline, list(_texts(prompt, input, text, encoding_errors)), device)
 

@@ -277,7 +277,7 @@ def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> Tuned:
     return finetune(base, task="answer", train=train, terminal=None, device="cpu", **known)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
 def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(20, 1))
     tuned = learn(tmp_path, family, train, out=tmp_path / "out")
@@ -318,13 +318,14 @@ def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_p
     assert again.task == tuned.task
 
 
-def test_other_libraries_read_the_model_and_theirs_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "bart"])
+def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering
 
     train = squad(tmp_path / "train.json", toys(20, 1))
-    tuned = learn(tmp_path, "bert", train, epochs=1.0, out=tmp_path / "out")
+    tuned = learn(tmp_path, family, train, epochs=1.0, out=tmp_path / "out")
     theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out")
-    assert type(theirs).__name__ == "BertForQuestionAnswering"
+    assert type(theirs).__name__ == f"{family.capitalize()}ForQuestionAnswering"
     assert theirs.config.num_labels == 2
     theirs.save_pretrained(tmp_path / "theirs")
     tuned.opened.tokenizer.save(tmp_path / "theirs")

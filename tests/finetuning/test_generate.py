@@ -65,6 +65,56 @@ def test_an_encoder_reads_the_prefix_and_the_source_and_the_decoder_says_the_tar
     assert not question.cut
 
 
+def test_bart_reads_what_stands_around_a_text_and_begins_to_say_with_it() -> None:
+    special = toy.tokenizer("bart").special
+    (question,) = asked("bart").questions([of("a cat runs", "red sun")])
+    example = question.example
+    assert example.source.tolist() == [*special.before, *ids("bart", "a cat runs"), special.end]
+    said = [*ids("bart", "red sun"), special.end]
+    assert example.inputs.tolist() == [special.end, *special.before, *said[:-1]]
+    assert example.targets.tolist() == [IGNORE, *said]
+
+
+def test_languages_of_sources_and_targets_are_told() -> None:
+    named = {"source_language": "en_XX", "target_language": "he_IL"}
+    (question,) = asked("mbart", **named).questions([of("a cat runs", "red sun")])
+    special = toy.tokenizer("mbart").special
+    english, hebrew = (dict(special.languages)[name] for name in named.values())
+    example = question.example
+    assert example.source.tolist() == [*ids("mbart", "a cat runs"), special.end, english]
+    said = [*ids("mbart", "red sun"), special.end]
+    assert example.inputs.tolist() == [hebrew, *said[:-1]]
+    assert example.targets.tolist() == said
+
+
+@pytest.mark.parametrize(
+    ("family", "named", "message"),
+    [
+        ("mbart", {}, r"source_language and .* must name two of ar_AR, cs_CZ"),
+        ("mbart", {"source_language": "en_XX"}, "go together"),
+        (
+            "mbart",
+            {"source_language": "en_XX", "target_language": "xx_XX"},
+            "must be one of ar_AR, .*; got 'xx_XX'",
+        ),
+        (
+            "bart",
+            {"source_language": "en_XX", "target_language": "de_DE"},
+            "has no tokens for languages",
+        ),
+    ],
+)
+def test_languages_are_checked(family: str, named: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        asked(family, **named)
+
+
+def test_a_model_that_says_languages_says_no_labels() -> None:
+    what = Task(does="classify", columns=ONE, labels=("no", "yes"), name="classify")
+    with pytest.raises(ValueError, match="says texts in languages and no labels"):
+        heads_for(what, toy.card("mbart"))
+
+
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
 def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
     special = toy.tokenizer("gpt2").special

@@ -70,7 +70,8 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
         "dev": toy.write(tmp_path / "dev.tsv", rows(60, 2), "text\tscore"),
     }
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    tuned = quick(base, files, task="regress", out=tmp_path / "out", epochs=4.0)
+    epochs = 10.0 if family == "bart" else 4.0
+    tuned = quick(base, files, task="regress", out=tmp_path / "out", epochs=epochs)
     assert tuned.best.dev["pearson"] > 0.7
     texts = ["the good cat", "the bad cat"]
     good, bad = tuned.predict(texts)
@@ -84,7 +85,7 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
     assert more.predict(texts) == pytest.approx([good, bad], rel=1e-3)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
 def test_words_are_tagged(family: str, tmp_path: Path) -> None:
     tags = {"cat": "B-X", "housecat": "B-Y", "red": "I-X", "the": "O"}
 
@@ -97,7 +98,8 @@ def test_words_are_tagged(family: str, tmp_path: Path) -> None:
     (tmp_path / "dev.conll").write_text(sentences(50, 2))
     files = {"train": tmp_path / "train.conll", "dev": tmp_path / "dev.conll"}
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    tuned = quick(base, files, task="tag", epochs=4.0, out=tmp_path / "out")
+    epochs = 24.0 if family == "bart" else 4.0
+    tuned = quick(base, files, task="tag", epochs=epochs, out=tmp_path / "out")
     assert tuned.task.metric == "entity_f1"
     assert tuned.best.dev["entity_f1"] > 0.9
     (answer,) = tuned.predict([["the", "cat", "red", "housecat", "the"]])
@@ -171,10 +173,13 @@ def drop_nothing(monkeypatch) -> None:
     monkeypatch.setattr(begin, "heads_for", without)
 
 
-def test_the_folder_opens_in_the_reference_library_and_says_the_same(files, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "bart"])
+def test_the_folder_opens_in_the_reference_library_and_says_the_same(
+    family: str, files, tmp_path: Path
+) -> None:
     import transformers as hf
 
-    tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
+    tuned = quick(toy.pretrained(family, tmp_path / "base"), files, out=tmp_path / "out")
     model = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
     classify = hf.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")

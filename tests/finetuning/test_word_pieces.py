@@ -12,7 +12,6 @@ from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
 from unmask.batch import IGNORE
 from unmask.finetuning.ask import Around
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 
@@ -35,7 +34,7 @@ def asked(name: str, length: int, *, causal: bool) -> ByWord:
     tokenizer = learned(name)
     card = toy.card("gpt2" if causal else "bert")
     task = Task(does="tag", columns=Columns(texts=("a",), label="b"), labels=LABELS, length=length)
-    around = Around.of(tokenizer.special, one_stack(card.architecture), length)
+    around = Around.of(tokenizer.special, card.architecture, length)
     return ByWord(task=task, tokenizer=tokenizer, around=around)
 
 

@@ -17,12 +17,14 @@ from unmask.tokens.vocabulary import TokenizerSpec
 _TEXT = """the a cat dog house tree runs walks red blue green sun moon stone river bird very so
 one two three four five six seven eight 0 1 2 3 4 5 6 7 8 9 . , ? !"""
 WORDS = _TEXT.split()
-FAMILIES = ("bert", "gpt2", "t5")
+FAMILIES = ("bert", "gpt2", "t5", "bart")
 CARDS = {
     "bert": "bert-tiny",
     "gpt2": "gpt2-mini",
     "gpt": "gpt-mini",
     "t5": "t5-mini",
+    "bart": "bart-mini",
+    "mbart": "mbart-mini",
     "longformer": "longformer-mini",
     "unilm": "unilm-mini",
 }
@@ -45,7 +47,16 @@ def tokenizer(family: str) -> Tokenizer:
     """Learn a small vocabulary of the family's kind."""
     spec = MODELS[CARDS[family]].tokenizer
     # As many ids as the texts can fill, so that learning does not warn.
-    sizes = {"bert": 90, "unilm": 90, "gpt2": 300, "gpt": 120, "t5": 45, "longformer": 300}
+    sizes = {
+        "bert": 90,
+        "unilm": 90,
+        "gpt2": 300,
+        "gpt": 120,
+        "t5": 45,
+        "bart": 300,
+        "mbart": 105,
+        "longformer": 300,
+    }
     size = sizes[family]
     spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.frame)
     plain = [f"{text} {label}" for text, label in texts(300, 99)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reference import V, bart, gemma2, gemma3, gpt2, llama, neox, saved, t5
+from reference import V, bart, gemma2, gemma3, gpt2, llama, mbart, neox, saved, t5
 
 from unmask.checkpoints.huggingface import open_folder
 from unmask.heads.model import Model
@@ -17,6 +17,7 @@ MODELS = {
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "bart": lambda: bart(decoder_start_token_id=0, forced_eos_token_id=None),
+    "mbart": lambda: mbart(decoder_start_token_id=0, forced_eos_token_id=None),
     "llama": llama,
     "mistral": lambda: llama(name="Mistral", sliding_window=6),
     "gemma2": lambda: gemma2(tie_word_embeddings=False),

@@ -32,15 +32,14 @@ def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
-def test_beams_equal_those_behind_a_token_that_was_read(pair, penalty: float) -> None:
+def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: float) -> None:
     reference, model = pair
-    texts = prompts((9, 5, 5))  # the reference lays out what the decoder has read row by row
-    begun = torch.tensor([[0, LEAD]] * len(texts))
+    texts = prompts((9, 5, 5))
     end = generate(model, texts, BART, Decoding(new_tokens=12))[0][3]
     how = {"length_penalty": penalty, "early_stopping": "never"}
     reference.generation_config.eos_token_id = end
     out = reference.generate(
-        **asked(reference, texts), decoder_input_ids=begun, max_new_tokens=12, num_beams=3,
+        **asked(reference, texts), forced_bos_token_id=LEAD, max_new_tokens=13, num_beams=3,
         do_sample=False, pad_token_id=0, return_dict_in_generate=True, output_scores=True, **how,
     )  # fmt: skip
     rows = out.sequences[:, 2:].tolist()

@@ -66,7 +66,9 @@ def _like_t5(config: str, kind: str, changes: dict[str, Any]) -> Any:
     return _fill(model)
 
 
-def bart(kind: str = "BartForConditionalGeneration", **changes: Any) -> Any:
+def bart(
+    kind: str = "BartForConditionalGeneration", config: str = "BartConfig", **changes: Any
+) -> Any:
     import transformers as hf
 
     sizes = {
@@ -74,7 +76,11 @@ def bart(kind: str = "BartForConditionalGeneration", **changes: Any) -> Any:
         "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
         "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
     }  # fmt: skip
-    return _fill(getattr(hf, kind)(hf.BartConfig(**(sizes | changes))))
+    return _fill(getattr(hf, kind)(getattr(hf, config)(**(sizes | changes))))
+
+
+def mbart(**changes: Any) -> Any:
+    return bart("MBartForConditionalGeneration", "MBartConfig", scale_embedding=True, **changes)
 
 
 def _like_bert(family: str, name: str, kind: str, changes: dict[str, Any]) -> Any:
@@ -346,6 +352,8 @@ SHAPES: dict[str, Callable[[], Any]] = {
         encoder_layerdrop=0.1,
         activation_dropout=0.1,
     ),
+    "mbart": mbart,
+    "mbart, one layer and two": lambda: mbart(encoder_layers=1, decoder_layers=2),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),
 }
 

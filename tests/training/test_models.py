@@ -17,7 +17,7 @@ from unmask.training.log import Log
 from unmask.training.recipe import AdamW, Muon, Recipe
 
 V = 70
-FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini")
+FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini", "bart-mini")
 SPECIALS = {
     "bert-mini": Special(
         size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
@@ -36,6 +36,10 @@ SPECIALS = {
     "t5-mini": Special(
         size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
         sentinels=tuple(range(V - 1, V - 21, -1)), ids=frozenset([0, 1, 2, *range(V - 20, V)]),
+    ),
+    "bart-mini": Special(
+        size=V, pad=1, start=2, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
+        ids=frozenset(range(5)),
     ),
 }  # fmt: skip
 

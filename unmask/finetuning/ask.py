@@ -1,12 +1,14 @@
 """How a model is asked a task: what it reads, which head answers, and what its scores mean.
 
 `Ask` is what every way of asking offers. An encoder or decoder is asked through a head on one token
-(`by_head`) or on each word (`by_word`), or for a word in a blank (`by_cloze`); an encoder-decoder
-says the answer in words (`in_words`). What writes is asked for text (`by_text`).
+(`by_head`) or on each word (`by_word`), or for a word in a blank (`by_cloze`). An encoder-decoder
+says the answer in words (`in_words`) as T5 does, or is asked through heads as well, on the states
+of its decoder, which reads the text once more (BART; `Around.twice`). What writes is asked for text
+(`by_text`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +18,7 @@ from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.names import AnyArchitecture
 from unmask.published.card import Published, longest
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
@@ -127,8 +130,20 @@ class Drawing(Protocol):
 
 
 def in_words(card: Published) -> bool:
-    """Say whether this model says its answers in words."""
+    """Say whether this model says its answers in words, for want of a head of labels."""
+    return has_encoder(card) and card.labels is None
+
+
+def has_encoder(card: Published) -> bool:
+    """Say whether an encoder reads what a decoder answers."""
     return isinstance(card.architecture, EncoderDecoderArchitecture)
+
+
+def asked_stack(architecture: AnyArchitecture) -> Architecture:
+    """Return the stack whose states answer: of two, the decoder."""
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return architecture.decoder
+    return architecture
 
 
 def check_length(card: Published, length: int | None, before: int = 0) -> int:
@@ -169,20 +184,25 @@ class Around:
     between: tuple[int, ...]
     after: tuple[int, ...]
     causal: bool
+    """What is read at a token is what stands before it, and no more."""
     length: int
     apart: bool = False
     """Two texts are read each by itself."""
     both: bool = False
     """Two texts are read in both orders, each order by itself, by a decoder (Radford et al. 2018,
     section 3.3, similarity)."""
+    twice: bool = False
+    """Both stacks of an encoder-decoder read the text, the decoder each token one place later, as
+    when it says the text: the state at a place has read the whole source, and in the decoder what
+    stands before it (Lewis et al. 2020, arXiv:1910.13461, section 3.1 and 3.2)."""
     wide: bool = False
     """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
     2020, section 3.1: a text is classified by it)."""
 
     @staticmethod
     def of(
-        special: Special, a: Architecture, length: int, *, apart: bool = False, both: bool = False,
-        wide: bool = False,
+        special: Special, architecture: AnyArchitecture, length: int, *, apart: bool = False,
+        both: bool = False, wide: bool = False,
     ) -> "Around":  # fmt: skip
         """Put around texts what the model's tokenizer does: other libraries then ask the same.
 
@@ -193,6 +213,7 @@ class Around:
         Raises:
             ValueError: the length leaves no room for text.
         """
+        a, twice = asked_stack(architecture), isinstance(architecture, EncoderDecoderArchitecture)
         between = special.between
         if not between and special.end is not None:
             between = (special.end,)
@@ -203,7 +224,7 @@ class Around:
             raise ValueError(f"length must be at least {least}, got {length}")
         return Around(
             special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal, length=length, apart=apart, both=both,
+            causal=a.causal and not twice, length=length, apart=apart, both=both, twice=twice,
             wide=wide and a.global_attention,
         )  # fmt: skip
 
@@ -243,6 +264,9 @@ class Around:
             part=which if self.apart else None,
             wide=np.array([0, len(first)] if second and self.apart else [0]) if self.wide else None,
         )
+        if self.twice:
+            said = np.append(self.special.start, ids[:-1])
+            example = replace(example, inputs=said, source=ids, rank=np.arange(len(ids)))
         return example, kept != [len(t) for t in texts]
 
 

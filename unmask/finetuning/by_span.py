@@ -14,7 +14,7 @@ from unmask.finetuning.measures import answers
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.heads.spans import END, START
-from unmask.model.architecture import Architecture
+from unmask.model.names import AnyArchitecture
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -208,14 +208,14 @@ class BySpan:
         return replace(self, task=task, null_threshold=threshold)
 
 
-def around_context(special: Special, a: Architecture, length: int) -> Around:
+def around_context(special: Special, a: AnyArchitecture, length: int) -> Around:
     """Put around question and context what `BySpan` needs: a token that says "no answer".
 
     Raises:
         ValueError: the length leaves no room for text.
     """
     around = Around.of(special, a, length, wide=True)
-    if a.causal:
+    if around.causal:
         end = special.start if special.end is None else special.end
         around = replace(around, after=around.after or (end,))
     else:

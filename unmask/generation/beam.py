@@ -44,7 +44,7 @@ class _Search:
     over: bool = False
 
     def score(self, total: float, length: int) -> float:
-        return total / length**self.by.length_penalty
+        return total / (length + self.text.led) ** self.by.length_penalty
 
     def step(self, found: Sequence[tuple[float, int, int]], end: int | None) -> list[int]:
         """Take the best continuations: log-probability, which text, token; the best first.

@@ -196,6 +196,7 @@ def texts(
             read=ids,
             source=source if encoder else None,
             whole=whole,
+            led=len(special.lead) if encoder else 0,
             most=how.new_tokens
             if length is None or how.window
             else min(how.new_tokens, length + 1 - len(ids)),

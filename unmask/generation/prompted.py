@@ -60,9 +60,15 @@ def ask(
             None: of none.
 
     Raises:
-        ValueError: `begin` has characters that the tokenizer does not know.
+        ValueError: `begin` has characters that the tokenizer does not know, or it is not said in
+            which language the prompts are.
     """
     special, begun, answers = tokenizer.special, known(tokenizer, begin), model.answers
+    if special.untold:
+        raise ValueError(
+            "this model reads texts of one language and answers in one: name them (`told`; "
+            f"--source-language, --target-language), two of {', '.join(dict(special.languages))}"
+        )
     after = special.after if answers else ()
     texts = prompts if answers else [prompt + begin for prompt in prompts]
     full = [ids.tolist() for ids in tokenizer.ids_batch(texts, special=True)]

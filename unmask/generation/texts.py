@@ -44,6 +44,9 @@ class Text:
     """Tokens that are said at most."""
     room: int | None = None
     """Tokens that are read at a time at most; None: any number."""
+    led: int = 0
+    """So many of `read`, the last, count where lengths are compared: in transformers they are said,
+    by force."""
     head: int = 0
     """Tokens at the beginning that are read again wherever the text is cut."""
     dice: np.random.Generator

@@ -275,6 +275,9 @@ class Loader:
     """The document of each row, ascending, for questions about two texts. None: each its own."""
     sources: Sources | None = None
     """Which rows an epoch holds; None: each once."""
+    specials: tuple[tuple[Special, ...], Int[np.ndarray, "n"]] | None = None
+    """Where these differ by source, those of each, and the source of each row: of languages, whose
+    token stands around a text. None: `special`."""
     seed: int = 0
     cursor: Cursor = Cursor()
     epochs: int | None = None
@@ -322,6 +325,7 @@ class Loader:
             texts=self.texts,
             objective=self.objective,
             special=self.special,
+            specials=self.specials,
             seed=self.seed,
             width=self.plan.length,
             others=(self.rows, self.documents) if self.objective.pairs else None,
@@ -395,6 +399,7 @@ class _Maker:
     texts: Texts
     objective: AnyObjective
     special: Special
+    specials: tuple[tuple[Special, ...], Int[np.ndarray, "n"]] | None
     seed: int
     width: int | None
     others: tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "n"] | None] | None
@@ -430,7 +435,10 @@ class _Maker:
             text = replace(text, before=int(self.texts.text(start - 1, start).ids[0]))
         if self.others is not None and (other := another(row, *self.others, rng)) is not None:
             text = replace(text, other=self.texts.text(*other))
-        return self.objective(text.turned() if backward else text, self.special, rng)
+        special = self.special
+        if self.specials is not None:
+            special = self.specials[0][int(self.specials[1][row])]
+        return self.objective(text.turned() if backward else text, special, rng)
 
 
 def another(

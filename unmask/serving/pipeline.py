@@ -117,6 +117,17 @@ class Pipeline:
         filled = fill(self.model, self.tokenizer, texts, top_k=top_k)
         return filled[0] if isinstance(text, str) else filled
 
+    def told(self, source: str, target: str | None = None) -> "Pipeline":
+        """Return this model for texts of a language, answered in another; None: in the same.
+
+        `load("mbart").told("en_XX", "ro_RO").generate("Good morning.")`
+
+        Raises:
+            ValueError: there is no such language.
+        """
+        tokenizer = self.tokenizer.told(source, target)
+        return Pipeline(replace(self.opened, tokenizer=tokenizer))
+
     @overload
     def generate(  # pyright: ignore[reportOverlappingOverload]
         self,

@@ -13,7 +13,7 @@ from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
 from unmask.text.corpus import Document, Separator, files
 from unmask.text.lines import EncodingErrors
-from unmask.text.mix import repeated, smoothed
+from unmask.text.mix import called, repeated, smoothed
 from unmask.tokens.manifest import Manifest, read_manifest
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
@@ -130,6 +130,7 @@ def check_sources(sources: Sequence[str]) -> None:
         ValueError: a file is named twice: it would be held out and learned from at once.
     """
     seen: set[str] = set()
+    sources = [called(source)[1] for source in sources]
     for file in [*files(sources), *(Path(s) for s in sources if s.startswith("hf:"))]:
         real = os.path.realpath(file)
         if real in seen:
@@ -139,9 +140,10 @@ def check_sources(sources: Sequence[str]) -> None:
 
 def _made_from(recipe: Recipe) -> dict[str, Any]:
     sampling = {} if recipe.sampling == 1 else {"sampling": recipe.sampling}
+    places = [called(source)[1] for source in recipe.data]
     return {name: getattr(recipe, name) for name in ("model", *OPTIONS)} | {
         "data": recipe.data,
-        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files(recipe.data)],
+        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files(places)],
         **sampling,
     }
 

@@ -60,10 +60,18 @@ from unmask.text.records import listed
 from unmask.tokens.manifest import hash_of
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import CodePointsWithSubwords
+from unmask.tokens.vocabulary import CodePointsWithSubwords, Frame, Special
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
-from unmask.training.data import Data, Share, check_sampling, check_unit, lay_out, prepared
+from unmask.training.data import (
+    Data,
+    Share,
+    check_languages,
+    check_sampling,
+    check_unit,
+    lay_out,
+    prepared,
+)
 from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
@@ -374,6 +382,7 @@ def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
         )
     ready = prepared(recipe.data)
     check_sampling(recipe, ready)
+    check_languages(recipe, _languages(recipe, begun), ready)
     if ready is not None:
         _check_prepared(recipe, ready, begun)
         return
@@ -385,6 +394,15 @@ def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
         if (Path(source) / "unfinished.json").is_file():
             Shards.open(Path(source))  # says that it is unfinished
     check_sources(recipe.data)
+
+
+def _languages(recipe: Recipe, begun: Opened | None) -> Special | Frame:
+    """Return what says which languages there are tokens for."""
+    if recipe.tokenizer is not None:
+        return Tokenizer.load(Path(recipe.tokenizer)).special
+    if begun is not None and begun.tokenizer is not None:
+        return begun.tokenizer.special
+    return published(recipe.model).tokenizer.frame
 
 
 def _check_prepared(recipe: Recipe, ready: Shards, begun: Opened | None) -> None:

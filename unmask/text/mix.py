@@ -5,6 +5,7 @@ is read with a share in proportion to p ** exponent.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,20 +13,32 @@ import numpy as np
 
 from unmask.text.corpus import Document
 
+_CALLED = re.compile(r"([A-Za-z]{2,3}(?:_[A-Za-z]{2,4})?)=(.+)")
+
 
 def source_names(named: Sequence[str]) -> list[str]:
-    """Name the source that each thing named is a part of.
+    """Name the source that each thing named is a part of: as it says (`de_DE=FILE`), or by folder.
 
     A folder, a pattern and `hf:owner/name` are a source each. Of files, those in one folder are one
     source, as where a shell makes them of `en/*.txt fr/*.txt`; but where all files are in the same
     folder, each is one.
     """
+    said, named = [called(name)[0] for name in named], [called(name)[1] for name in named]
     folders = [str(Path(name).parent) if Path(name).is_file() else None for name in named]
     several = len({folder for folder in folders if folder is not None}) > 1
     return [
-        name if folder is None or not several or folders.count(folder) == 1 else folder
-        for name, folder in zip(named, folders, strict=True)
+        own or (name if folder is None or not several or folders.count(folder) == 1 else folder)
+        for own, name, folder in zip(said, named, folders, strict=True)
     ]
+
+
+def called(named: str) -> tuple[str | None, str]:
+    """Return what a source is called (`de_DE=corpus/*.txt`), if it says so, and where it is.
+
+    The name is that of a language. Those that have the same name are one source.
+    """
+    found = None if Path(named).exists() else _CALLED.fullmatch(named)
+    return (None, named) if found is None else (found[1], found[2])
 
 
 def smoothed(sizes: Sequence[int], exponent: float) -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import normalizers
 
 from unmask.tokens.sentencepiece import CONTROL, Model, Piece
-from unmask.tokens.vocabulary import BERT, LLAMA, ROBERTA, T5, XLNET, Frame
+from unmask.tokens.vocabulary import BERT, LLAMA, MBART, MBART_50, ROBERTA, T5, XLNET, Frame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,14 @@ _LLAMA = Family(
 )
 _T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentinels=0))
 _XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)
+_MBART, _MBART_50 = (
+    Family(classes=(name,), fairseq=True, new=frozenset({*frame.languages, "<mask>"}), frame=frame)
+    for name, frame in (("MBart", MBART), ("MBart50", MBART_50))
+)
 _XLNET = Family(classes=("XLNet",), plain=True, frame=XLNET)
 
 SENTINEL = re.compile(r"▁?(<extra_id_\d+>)\Z")
-FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _XLNET)
+FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
 def family_of(model: Model, tokenizer_class: str, model_type: str) -> Family:

@@ -7,8 +7,9 @@ worked out from what is there, and is an error where that cannot be done.
 
 import json
 import logging
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 
 from unmask.config import from_dict
 from unmask.tokens import code_points, families, pipeline, sentencepiece
-from unmask.tokens.vocabulary import BYT5, CANINE, Frame, names, sentinels
+from unmask.tokens.vocabulary import BYT5, CANINE, MBART, Frame, names, sentinels
 
 SENTENCE_PIECE = (
     "spiece.model",
@@ -26,6 +27,9 @@ SENTENCE_PIECE = (
     "sentencepiece.model",
 )
 """Names under which SentencePiece files are published; the only .model file may have any name."""
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
+"""What a token for a language is called: de_DE, en_XX."""
 
 _log = logging.getLogger(__name__)
 
@@ -151,8 +155,9 @@ def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
         finish = (roles["eos"],) if flags[1] and "eos" in roles else ()
         before, between, after = begin, finish + begin, finish
     frame = _frame(path, roles, beside, backend, (before, between, after))
+    frame = _in_languages(frame, special, backend)
     backend.add_special_tokens([n for n in names(frame) if n not in special])
-    if override:
+    if override or frame.languages:
         pipeline.surround(backend, frame)
     return backend, frame
 
@@ -392,6 +397,26 @@ def _frame(
         between=between,
         after=after,
         n_sentinels=n_sentinels,
+    )
+
+
+def _in_languages(frame: Frame, special: set[str], backend: Tokenizer) -> Frame:
+    """Take the language, which is said of each text by itself, out of what stands around texts.
+
+    Where it stands says whether the family is mBART or mBART-50.
+    """
+    around, vocab = {*frame.before, *frame.after}, backend.get_vocab(with_added_tokens=True)
+    known = tuple(name for name in special if _LANGUAGE.fullmatch(name))
+    if not around & set(known):
+        return frame
+    return replace(
+        frame,
+        start=frame.end or frame.start,
+        before=tuple(name for name in frame.before if name not in known),
+        between=MBART.between,
+        after=tuple(name for name in frame.after if name not in known),
+        languages=tuple(sorted(known, key=lambda name: vocab[name])),
+        language_first=bool(set(frame.before) & set(known)),
     )
 
 

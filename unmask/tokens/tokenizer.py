@@ -175,6 +175,16 @@ class Tokenizer:
             )
         return Tokenizer(backend, frame)
 
+    def told(self, source: str, target: str | None = None) -> "Tokenizer":
+        """Return this tokenizer for texts of a language, answered in another (`Special.told`).
+
+        Raises:
+            ValueError: it has no token for the language.
+        """
+        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
+        found.special = found.special.told(source, target)
+        return found
+
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
         return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets
@@ -488,6 +498,8 @@ def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
         after=some(frame.after),
         sentinels=marks,
         modes=some(frame.modes),
+        languages=tuple(zip(frame.languages, some(frame.languages), strict=True)),
+        language_first=frame.language_first,
         ids=frozenset(roles),
     )
 
@@ -586,8 +598,8 @@ def _config(frame: Frame) -> dict[str, Any]:
             config["sep_token"] = frame.end
         if not as_bert:
             config["eos_token"] = frame.end
-    if frame.n_sentinels:
-        config["extra_special_tokens"] = list(sentinels(frame))
+    if marks := (*sentinels(frame), *frame.languages):
+        config["extra_special_tokens"] = list(marks)
     return config | {"unmask": {"frame": to_dict(frame)}}
 
 

@@ -66,6 +66,12 @@ class Special:
     """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
     modes: tuple[int, ...] = ()
     """UL2: what a source begins with, by the kind of denoising; see `Frame.modes`."""
+    languages: tuple[tuple[str, int], ...] = ()
+    """Tokens that say in which language a text is, by name (see `told`)."""
+    language_first: bool = False
+    """They stand before a text, not behind it."""
+    leads: tuple[int, ...] | None = None
+    """What a decoder reads behind `start`, before what it says. None: what stands before a text."""
     ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
     subwords: Subwords | None = field(default=None, compare=False, repr=False)
@@ -82,7 +88,34 @@ class Special:
     @property
     def lead(self) -> tuple[int, ...]:
         """The special tokens before a text, without `start`, which a decoder has read already."""
+        if self.leads is not None:
+            return self.leads
         return self.before[1:] if self.before[:1] == (self.start,) else self.before
+
+    def told(self, source: str, target: str | None = None) -> "Special":
+        """Return the same for texts of a language, of which a decoder says those of another.
+
+        Behind what ends a text stands its language, with which a decoder begins what it says (Liu
+        et al. 2020, arXiv:2001.08210, section 2.2); or it stands before both (Tang et al. 2020,
+        arXiv:2008.00401).
+
+        Raises:
+            ValueError: there is no such language.
+        """
+        known = dict(self.languages)
+        for language in (source, source if target is None else target):
+            if language not in known:
+                among = ", ".join(known) or "none: this vocabulary has no tokens for languages"
+                raise ValueError(f"a language must be one of {among}; got {language!r}")
+        read, said = known[source], known[source if target is None else target]
+        if self.language_first:
+            return replace(self, before=(read,), leads=(said,))
+        return replace(self, after=(*self.after, read), start=said, leads=())
+
+    @property
+    def untold(self) -> bool:
+        """Whether it is yet to be said in which language texts are."""
+        return bool(self.languages) and self.leads is None
 
     @property
     def summary(self) -> int | None:
@@ -106,6 +139,10 @@ class Frame:
     modes: tuple[str, ...] = ()
     """What a source may begin with, to say how it was made: regular, sequential and extreme
     denoising, in this order (UL2)."""
+    languages: tuple[str, ...] = ()
+    """Tokens that say in which language a text is; which one stands around it is not said here."""
+    language_first: bool = False
+    """They stand before a text, not behind it."""
     first: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 
@@ -139,6 +176,19 @@ MASS = Frame(
     pad="[PAD]", start="[SEP]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
     between=("[SEP]",), after=("[SEP]",),
 )  # fmt: skip
+_LANGUAGES = (
+    "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
+    "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
+    "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
+)  # fmt: skip
+"""Of CC25, by their ids (Liu et al. 2020, table 1; released code)."""
+_MORE_LANGUAGES = (
+    "af_ZA", "az_AZ", "bn_IN", "fa_IR", "he_IL", "hr_HR", "id_ID", "ka_GE", "km_KH", "mk_MK",
+    "ml_IN", "mn_MN", "mr_IN", "pl_PL", "ps_AF", "pt_XX", "sv_SE", "sw_KE", "ta_IN", "te_IN",
+    "th_TH", "tl_XX", "uk_UA", "ur_PK", "xh_ZA", "gl_ES", "sl_SI",
+)  # fmt: skip
+MBART = replace(BART, before=(), languages=_LANGUAGES)
+MBART_50 = replace(MBART, languages=(*_LANGUAGES, *_MORE_LANGUAGES), language_first=True)
 XLM = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<special1>", unknown="<unk>",
     before=("<s>",), between=("</s>",), after=("</s>",),
@@ -314,7 +364,7 @@ def names(frame: Frame) -> tuple[str, ...]:
     Without the sentinels.
     """
     roles = (*frame.first, frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
-    rare = (frame.end, frame.unknown, frame.mask, *frame.modes)
+    rare = (frame.end, frame.unknown, *frame.languages, frame.mask, *frame.modes)
     return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective, parts_o
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
-from unmask.text.mix import smoothed, source_names
+from unmask.text.mix import called, smoothed, source_names
 from unmask.tokens.joined import Joined, separator
 from unmask.tokens.shards import Shards
-from unmask.tokens.vocabulary import Bytes, CodePoints, TokenizerSpec
+from unmask.tokens.vocabulary import Bytes, CodePoints, Frame, Special, TokenizerSpec
 from unmask.training.recipe import Recipe
 
 DEV_TOKENS = 65_536
@@ -38,14 +39,14 @@ def read_documents(recipe: Recipe) -> Iterator[Document]:
 
     def read(named: Sequence[str]) -> Iterator[Document]:
         return documents(
-            named,
+            [called(name)[1] for name in named],
             document=recipe.document,
             text=recipe.text,
             encoding_errors=recipe.encoding_errors,
         )
 
     names = source_names(recipe.data)
-    if len(set(names)) < 2:
+    if len(set(names)) < 2 and not any(called(name)[0] for name in recipe.data):
         return read(recipe.data)
     each = [(name, read((one,))) for name, one in zip(names, recipe.data, strict=True)]
     return (replace(document, source=name) for name, found in each for document in found)
@@ -88,6 +89,33 @@ def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
             f"{told} needs several sources, and {', '.join(names)} is one; name a folder, pattern "
             "or file for each with --data"
         )
+
+
+def check_languages(recipe: Recipe, special: Special | Frame, shards: Shards | None) -> None:
+    """Check that of each text is said in which language it is, where a token says that.
+
+    Args:
+        recipe: names the sources.
+        special: what the tokenizer knows.
+        shards: what the sources were made into, if that is done.
+
+    Raises:
+        ValueError: it is not said, or there is no token for the language.
+    """
+    if not special.languages:
+        return
+    known = special.languages if isinstance(special, Frame) else [n for n, _ in special.languages]
+    if shards is not None:
+        names = shards.sources[0] if shards.sources is not None else (None,)
+    else:
+        names = tuple(called(name)[0] for name in recipe.data)
+    for name in names:
+        if name not in known:
+            got = "one without a language" if name is None else repr(name)
+            raise ValueError(
+                f"this model says of each text in which language it is: name each source as "
+                f"LANGUAGE=PATH with one of {', '.join(known)}; got {got}"
+            )
 
 
 def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
@@ -196,6 +224,15 @@ class Data:
         kept = np.concatenate(parts)
         return replace(part, rows=kept[np.argsort(kept[:, 0])])
 
+    @cached_property
+    def specials(self) -> tuple[Special, ...]:
+        """The special tokens of each source: those of its language, where these are told."""
+        return _specials(self.shards)
+
+    def _specials(self, part: Part) -> tuple[tuple[Special, ...], Int[np.ndarray, "n"]] | None:
+        several = len(self.specials) > 1
+        return (self.specials, sources_of(self.shards, part)) if several else None
+
     def _sources(self, part: Part) -> Sources:
         of = sources_of(self.shards, part)
         n, tokens = np.bincount(of).tolist(), [share.tokens for share in self.shares]
@@ -215,7 +252,8 @@ class Data:
             texts=part.texts,
             rows=part.rows,
             objective=self.objective,
-            special=self.shards.tokenizer.special,
+            special=self.specials[0],
+            specials=self._specials(part),
             length=self.length,
             batch_tokens=self.recipe.batch_tokens,
             micro_tokens=self.recipe.micro_tokens,
@@ -242,6 +280,13 @@ def sources_of(shards: Shards, part: Part) -> Int[np.ndarray, "n"]:
     """Return the number of the source of each row, where shards tell them apart."""
     assert shards.sources is not None
     return shards.sources[1][part.documents]
+
+
+def _specials(shards: Shards) -> tuple[Special, ...]:
+    special = shards.tokenizer.special
+    if not special.languages or shards.sources is None:
+        return (special,)
+    return tuple(special.told(name) for name in shards.sources[0])
 
 
 def _shares(shards: Shards, part: Part, exponent: float) -> tuple[Share, ...]:
@@ -289,10 +334,12 @@ def lay_out(
     """
     check_sampling(recipe, shards)
     check_unit(recipe, objective)
+    check_languages(recipe, shards.tokenizer.special, shards)
+    special = _specials(shards)[0]
     sampled = recipe.sampling != 1
     spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
-    budget = objective.budget(length, shards.tokenizer.special)
-    step = step_of(objective, budget, shards.tokenizer.special)
+    budget = objective.budget(length, special)
+    step = step_of(objective, budget, special)
     train = _part(shards, spans, recipe, budget, step)
     if recipe.unit == "stream" and not len(train.rows):
         n = int((spans[:, 1] - spans[:, 0]).sum())

@@ -14,7 +14,6 @@ from unmask.finetuning import reading
 from unmask.finetuning.ask import SPANS, Ask, in_words
 from unmask.finetuning.by_span import BySpan, around_context
 from unmask.finetuning.kinds.files import Files, as_record, refuse_choices
-from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.measures import answers
 from unmask.finetuning.squad import answers_of
 from unmask.finetuning.tables import Table
@@ -197,7 +196,7 @@ class AnswerFromText:
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words and cannot mark them in a text; "
-                "fine-tune it with the task `generate`, or take an encoder or a decoder"
+                "fine-tune it with the task `generate`, or take an encoder, a decoder or BART"
             )
         return {SPANS: Spans()}
 
@@ -207,7 +206,7 @@ class AnswerFromText:
         return BySpan(
             task=task,
             tokenizer=tokenizer,
-            around=around_context(tokenizer.special, one_stack(card.architecture), task.length),
+            around=around_context(tokenizer.special, card.architecture, task.length),
             stride=o.stride,
             longest=o.longest,
             n_best=o.n_best,

@@ -83,6 +83,11 @@ def label_heads(task: Task, card: Published, options: PoolOptions) -> dict[str, 
         ValueError: the card has neither, or cannot read what shall stand for a text.
     """
     if in_words(card):
+        if card.tokenizer.frame.languages:
+            raise ValueError(
+                f"{card.name} says texts in languages and no labels: fine-tune it with the task "
+                "`generate`, or take another model"
+            )
         refuse_pool(card, options)
         return {LANGUAGE: replace(language_spec(card), term=LABEL)}
     head = head_of_labels(task, card, options)

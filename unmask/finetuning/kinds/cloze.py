@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, in_words
+from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, has_encoder
 from unmask.finetuning.by_cloze import ByCloze
 from unmask.finetuning.kinds.classify import CLASSIFY
 from unmask.finetuning.kinds.files import Files, TextRows, find_text_or_pair
-from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.patterns import BLANK, Pattern
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.language import ByNext
@@ -79,10 +79,10 @@ class Cloze:
         Raises:
             ValueError: the model is an encoder-decoder.
         """
-        if in_words(card):
+        if has_encoder(card):
             raise ValueError(
-                f"{card.name} says labels in words in any task: classify does what cloze does for "
-                "an encoder or a decoder"
+                f"cloze is for an encoder or a decoder, and {card.name} is both: classify lets it "
+                "say labels in words, or puts a head on it"
             )
         return {LANGUAGE: replace(language_spec(card), term=LABEL)}
 
@@ -98,7 +98,7 @@ class Cloze:
                 f"options.words must be words of the labels {listed(task.labels)}, "
                 f"got one of {unknown[0]!r}"
             )
-        around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
+        around = Around.of(tokenizer.special, card.architecture, task.length)
         if not around.causal and tokenizer.special.mask is None:
             raise ValueError(f"the tokenizer of {card.name} has no mask token for the blank")
         pattern = Pattern.of(

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from unmask.config import from_dict
 from unmask.finetuning import reading
-from unmask.finetuning.ask import LANGUAGE, Around, Ask, in_words
+from unmask.finetuning.ask import LANGUAGE, Around, Ask, asked_stack, has_encoder
 from unmask.finetuning.by_hidden import ByHidden
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.kinds.files import Files, TextRows
-from unmask.finetuning.kinds.kind import language_spec, one_stack
+from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
@@ -55,6 +55,10 @@ class GenerateOptions:
     smoothing: float = 0.0
     """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
     2019, section 3.1, and in Lewis et al. 2020, section 5.3)."""
+    source_language: str | None = None
+    """Of sources, where a token says it (mBART): en_XX."""
+    target_language: str | None = None
+    """Of targets, likewise."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -186,7 +190,7 @@ class Generate:
             _check_segments(answers, card)
             return {LANGUAGE: replace(spec, forward=answers)}
         forward = isinstance(spec.forward, ByNext)
-        if not in_words(card) and not one_stack(card.architecture).causal and not forward:
+        if not asked_stack(card.architecture).causal and not forward:
             raise ValueError(
                 f"{card.name} reads in both directions and does not learn to write; take a decoder "
                 "or an encoder-decoder"
@@ -200,18 +204,20 @@ class Generate:
             ValueError: the length leaves no room for a source, or targets cannot be ended, or not
                 be hidden.
         """
-        options, special = _options(task.options), tokenizer.special
+        options = _options(task.options)
+        tokenizer = _told(tokenizer, options)
+        special = tokenizer.special
         if special.end is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that ends a text")
         hides = card.finetuning.target
         if hides is not None and special.mask is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
-        encodes, forward = in_words(card), language_spec(card).forward
+        encodes, forward = has_encoder(card), language_spec(card).forward
         asked = ByText(
             task=task,
             tokenizer=tokenizer,
             prefix=options.prefix,
-            before=() if encodes else special.before,
+            before=special.before,
             after=special.after if encodes else _between(options, task, card, tokenizer),
             end=special.end,
             encodes=encodes,
@@ -229,8 +235,27 @@ class Generate:
         return asked if hides is None else ByHidden(**vars(asked), hides=hides)
 
 
+def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
+    """Tell a tokenizer the languages of sources and targets.
+
+    Raises:
+        ValueError: it has no tokens for them; or it has such, and none are named.
+    """
+    source, target = options.source_language, options.target_language
+    if source is None and target is None:
+        if tokenizer.special.untold:
+            raise ValueError(
+                "options.source_language and options.target_language must name two of "
+                f"{', '.join(dict(tokenizer.special.languages))}"
+            )
+        return tokenizer
+    if source is None or target is None:
+        raise ValueError("options.source_language and options.target_language go together")
+    return tokenizer.told(source, target)
+
+
 def _check_segments(answers: ByMask, card: Published) -> None:
-    n = one_stack(card.architecture).n_segments
+    n = asked_stack(card.architecture).n_segments
     for what, segment in (("sources", answers.source), ("targets", answers.segment)):
         if segment is not None and segment >= n:
             raise ValueError(
@@ -243,7 +268,7 @@ def _between(
 ) -> tuple[int, ...]:
     """Return what a decoder reads between source and target."""
     if options.between is None:
-        return Around.of(tokenizer.special, one_stack(card.architecture), task.length).between
+        return Around.of(tokenizer.special, card.architecture, task.length).between
     (ids,) = tokenizer.ids_batch([options.between])
     return tuple(ids.tolist())
 

@@ -9,8 +9,6 @@ from unmask.finetuning.kinds.files import Files
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec
-from unmask.model.architecture import Architecture
-from unmask.model.names import AnyArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import family
 from unmask.tokens.tokenizer import Tokenizer
@@ -114,12 +112,6 @@ class Informed(Protocol):
             ValueError: an option does not fit them.
         """
         ...
-
-
-def one_stack(architecture: AnyArchitecture) -> Architecture:
-    """Return the architecture of an encoder or a decoder."""
-    assert isinstance(architecture, Architecture)
-    return architecture
 
 
 def language_spec(card: Published) -> Language:

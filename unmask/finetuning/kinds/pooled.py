@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from unmask.finetuning.ask import Around
-from unmask.finetuning.kinds.kind import one_stack
+from unmask.finetuning.ask import Around, asked_stack, has_encoder
 from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, Layers, Pool
 from unmask.published.card import Published
@@ -49,7 +48,12 @@ def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
     layers = options.layers or ("all" if pool == "compare" else card.labels.layers)
     if (pool, layers) == (card.labels.pool, card.labels.layers):
         return card.labels
-    causal, orders = one_stack(card.architecture).causal, has_two(task)
+    causal, orders = asked_stack(card.architecture).causal, has_two(task)
+    if has_encoder(card) and pool not in ("last", "mean"):
+        raise ValueError(
+            f"options.pool must be 'last' or 'mean' for {card.name}, whose decoder reads forward "
+            f"and all of its source at once, got {pool!r}"
+        )
     if pool == "first" and causal:
         fits = "'last', 'mean' or 'compare'" if reads_two(task) else "'last' or 'mean'"
         fits = "'last', 'mean', 'compare' or 'both'" if orders else fits
@@ -98,10 +102,11 @@ def without_pooler(task: Task) -> Task:
 
 def around(task: Task, card: Published, special: Special) -> Around:
     """Say what stands around a text that a head of labels reads."""
-    pool, a = task.options.get("pool"), one_stack(card.architecture)
+    pool = task.options.get("pool")
     return Around.of(
-        special, a, task.length, apart=pool == "compare", both=pool == "both", wide=True
-    )
+        special, card.architecture, task.length,
+        apart=pool == "compare", both=pool == "both", wide=True,
+    )  # fmt: skip
 
 
 def has_two(task: Task) -> bool:

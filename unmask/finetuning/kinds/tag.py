@@ -10,7 +10,6 @@ from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
 from unmask.finetuning.kinds.classify import most_frequent
 from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
-from unmask.finetuning.kinds.kind import one_stack
 from unmask.finetuning.spans import Scheme, impossible, scheme_of
 from unmask.finetuning.tables import WORDS, Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
@@ -165,7 +164,7 @@ class Tag:
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words and cannot label each word; "
-                "tagging needs an encoder or a decoder"
+                "tagging needs an encoder, a decoder or BART"
             )
         options, n = _options(task.options), max(len(task.labels), 1)
         if options.head == "linear":
@@ -176,7 +175,7 @@ class Tag:
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """At one token of each word."""
-        around = Around.of(tokenizer.special, one_stack(card.architecture), task.length)
+        around = Around.of(tokenizer.special, card.architecture, task.length)
         options = _options(task.options)
         scheme = options.scheme if options.repair else None
         return ByWord(task=task, tokenizer=tokenizer, around=around, scheme=scheme)
