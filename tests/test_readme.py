@@ -35,7 +35,12 @@ BESIDES = {
 }
 
 
+OF_PAIRS = {"transformer": "nothing: it learns to say one text for another"}
+
+
 def hidden(card: Published) -> str:
+    if card.family in OF_PAIRS:
+        return OF_PAIRS[card.family]
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
     mixed = tuple(parts_of(card.objective))
     what = (MIXED[mixed] if mixed else HIDDEN[card.objective.asks]) if what is None else what

@@ -211,7 +211,7 @@ def test_flauberts_other_ways_are_refused(change: dict, said: str, tmp_path: Pat
         open_folder(saved(flaubert(**change), tmp_path))
 
 
-@pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith(("t5", "bart"))])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if not s.startswith(("t5", "bart", "marian"))])
 @torch.no_grad()
 def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()

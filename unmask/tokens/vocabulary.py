@@ -136,6 +136,8 @@ T5 = Frame(
     between=("</s>",), after=("</s>",), n_sentinels=100,
 )  # fmt: skip
 
+PAIRS = replace(T5, n_sentinels=0)
+
 LLAMA = Frame(
     pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
     first=("<unk>", "<s>", "</s>"),
