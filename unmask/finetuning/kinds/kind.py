@@ -116,6 +116,15 @@ class Informed(Protocol):
         ...
 
 
+@runtime_checkable
+class Signing(Protocol):
+    """A kind of task some of whose figures others compare, if they know how they were computed."""
+
+    def signatures(self, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+        """Say each such figure, and how exactly it was computed, in a line."""
+        ...
+
+
 def one_stack(architecture: AnyArchitecture) -> Architecture:
     """Return the architecture of an encoder or a decoder."""
     assert isinstance(architecture, Architecture)
