@@ -1378,12 +1378,23 @@ def convert(
             "fine-tuned model, and unmask what pretraining asked.",
         ),
     ] = "huggingface",
+    average: Annotated[
+        int | None,
+        _option(
+            "--average",
+            metavar="N",
+            help="The mean of the last N checkpoints of a pretraining run.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model between formats."""
+    """Convert a model between formats, or average what a run passed last."""
     from unmask.checkpoints.huggingface import opens_where
+    from unmask.serving.folders import take_mean
 
     pipeline = _load(source, "cpu")
+    if average is not None:
+        take_mean(pipeline.model, Path(source), average)
     pipeline.save(target, format=to)
     opened = pipeline.opened
     if opened.tokenizer is None:
