@@ -40,7 +40,12 @@ BESIDES = {
 }
 
 
+OF_PAIRS = {"transformer": "nothing: it learns to say one text for another"}
+
+
 def hidden(card: Published) -> str:
+    if card.family in OF_PAIRS:
+        return OF_PAIRS[card.family]
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
     what = DENOISED.get(card.objective) if what is None else what
     mixed = tuple(parts_of(card.objective))

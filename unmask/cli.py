@@ -622,9 +622,26 @@ def finetune(
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens read of a row, at most.")
     ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        _option("--batch-tokens", metavar="N", help="A step, padding included; not --batch."),
+    ] = None,
     warmup: Annotated[
-        float, _option("--warmup", metavar="R", help="Share of the steps in which the rate rises.")
+        float,
+        _option(
+            "--warmup", metavar="R", help="Share of the steps in which the rate rises, or steps."
+        ),
     ] = 0.1,
+    schedule: Annotated[
+        Literal["linear", "inverse_square_root"] | None,
+        _option("--schedule", help="How the rate then falls.", default="as in the model's paper"),
+    ] = None,
+    average: Annotated[
+        int,
+        _option(
+            "--average", metavar="N", help="Try the mean of the last N evaluated states at the end."
+        ),
+    ] = 0,
     weight_decay: Annotated[
         float, _option("--weight-decay", metavar="R", help="Of matrices, a step at rate 1.")
     ] = 0.01,
@@ -705,7 +722,10 @@ def finetune(
         "batch": batch,
         "rate": rate,
         "length": length,
+        "batch_tokens": batch_tokens,
         "warmup": warmup,
+        "schedule": schedule,
+        "average": average,
         "weight_decay": weight_decay,
         "class_weights": class_weights,
         "auxiliary": auxiliary,
@@ -1384,12 +1404,23 @@ def convert(
             "fine-tuned model, and unmask what pretraining asked.",
         ),
     ] = "huggingface",
+    average: Annotated[
+        int | None,
+        _option(
+            "--average",
+            metavar="N",
+            help="The mean of the last N checkpoints of a pretraining run.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model between formats."""
+    """Convert a model between formats, or average what a run passed last."""
     from unmask.checkpoints.huggingface import opens_where
+    from unmask.serving.folders import take_mean
 
     pipeline = _load(source, "cpu")
+    if average is not None:
+        take_mean(pipeline.model, Path(source), average)
     pipeline.save(target, format=to)
     opened = pipeline.opened
     if opened.tokenizer is None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE, Example
-from unmask.finetuning.batches import batches, micro, order
+from unmask.finetuning.batches import an_epoch, batches, micro, order, order_by_tokens
 from unmask.hiding.collate import size
 from unmask.tokens.vocabulary import Special
 
@@ -33,6 +33,49 @@ def test_an_epoch_has_each_item_once(lengths, batch, seed, epoch) -> None:
     assert len(plan) == -(-len(lengths) // batch)
     assert all(len(some) <= batch for some in plan)
     assert plan == order(np.array(lengths), batch, seed, epoch)
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=300),
+    st.integers(1, 400), st.integers(0, 2**62), st.integers(0, 5),
+)  # fmt: skip
+def test_batches_of_so_many_tokens_hold_no_more_and_are_equally_many(
+    lengths, tokens, seed, epoch
+) -> None:
+    sizes = np.array(lengths)
+    plan = order_by_tokens(sizes, tokens, seed, epoch)
+    assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
+    assert all(len(some) * sizes[some].max() <= tokens or len(some) == 1 for some in plan)
+    assert len(plan) == an_epoch(examples(lengths), None, tokens)
+
+
+def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> None:
+    lengths = np.random.default_rng(0).integers(5, 60, 2000)
+    plans = [order_by_tokens(lengths, 800, 0, epoch) for epoch in range(3)]
+    assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 3
+    padded = sum(len(some) * lengths[some].max() for some in plans[0])
+    assert padded / lengths.sum() < 1.05
+    assert len(plans[0]) < 1.1 * lengths.sum() / 800
+
+
+def test_examples_that_are_asked_together_have_no_steps_of_so_many_tokens() -> None:
+    some = [replace(e, group=0) for e in examples([3, 4])]
+    with pytest.raises(ValueError, match="batch_tokens is for texts that are learned one by one"):
+        an_epoch(some, None, 100)
+
+
+def test_a_run_of_so_many_tokens_a_step_goes_on_from_any_step() -> None:
+    some = examples(np.random.default_rng(0).integers(1, 30, 50))
+    begin = batches(some, SPECIAL, None, 100, 3, tokens=90)
+    whole = begin(None)
+    taken = [next(whole) for _ in range(40)]
+    assert an_epoch(some, None, 90) < 40  # into the second epoch
+    for step in (0, 3, 21):
+        micros, place = next(begin(step))
+        assert place == step + 1
+        expected = taken[step][0]
+        assert len(micros) == len(expected)
+        assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(micros, expected, strict=True))
 
 
 def test_epochs_and_seeds_differ() -> None:

@@ -31,7 +31,7 @@ from unmask.finetuning.methods import (
 )
 from unmask.heads.labels import Labels
 from unmask.heads.model import Model
-from unmask.training.schedule import Linear, SlantedTriangle
+from unmask.training.schedule import InverseSquareRoot, Linear, SlantedTriangle
 
 
 def model(family: str = "bert") -> Model:
@@ -177,6 +177,8 @@ def test_layers_are_thawed_from_the_top() -> None:
 
 def test_a_slanted_triangle_is_the_papers() -> None:
     assert schedule(Full(), 0.1) == Linear(0.1)
+    assert schedule(Full(), 400.0) == Linear(400)
+    assert schedule(Full(), 0.1, "inverse_square_root") == InverseSquareRoot(0.1)
     slanted = schedule(Gradual(), 0.1)
     assert isinstance(slanted, SlantedTriangle)
     rising = [slanted.rate(step, 100) for step in range(1, 11)]

@@ -289,7 +289,7 @@ def test_small_data_is_learned_in_more_epochs() -> None:
     }
     assert list(epochs.values()) == [20, 20, 13, 4, 3]
     assert settle(asked, task, 100, 110_000_000, words=False).rate == 5e-5
-    assert steps(settle(replace(asked, epochs=0.001), task, 100, 1, words=False), 100) == 1
+    assert steps(settle(replace(asked, epochs=0.001), task, 100, 1, words=False), 7) == 1
 
 
 def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:

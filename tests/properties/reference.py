@@ -83,6 +83,27 @@ def mbart(**changes: Any) -> Any:
     return bart("MBartForConditionalGeneration", "MBartConfig", scale_embedding=True, **changes)
 
 
+def marian(kind: str = "MarianMTModel", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "vocab_size": V, "d_model": 32, "max_position_embeddings": 40, "encoder_layers": 3,
+        "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "activation_function": "relu",
+        "scale_embedding": True, "pad_token_id": 0, "eos_token_id": 1,
+        "decoder_start_token_id": 0, "forced_eos_token_id": None,
+    }  # fmt: skip
+    model = getattr(hf, kind)(hf.MarianConfig(**(sizes | changes)))
+    tables = [
+        model.get_submodule(f"model.{side}.embed_positions") for side in ("encoder", "decoder")
+    ]
+    places = [table.weight.clone() for table in tables]
+    _fill(model)
+    for table, place in zip(tables, places, strict=True):  # they are no weights
+        table.weight.data = place
+    return model
+
+
 def _like_bert(family: str, name: str, kind: str, changes: dict[str, Any]) -> Any:
     import transformers as hf
 
@@ -354,6 +375,18 @@ SHAPES: dict[str, Callable[[], Any]] = {
     ),
     "mbart": mbart,
     "mbart, one layer and two": lambda: mbart(encoder_layers=1, decoder_layers=2),
+    "marian": marian,
+    "marian, one layer and two, tokens not scaled, silu": lambda: marian(
+        encoder_layers=1,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=48,
+        scale_embedding=False,
+        activation_function="silu",
+        decoder_layerdrop=0.1,
+        activation_dropout=0.1,
+        attention_dropout=0.1,
+    ),
     "t5, shallow decoder, wide heads": lambda: t5(num_decoder_layers=1, d_kv=16, num_heads=3),
 }
 

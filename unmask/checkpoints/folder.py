@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,46 @@ def newest(folder: Path, *, tidy: bool = True) -> tuple[Checkpoint | None, list[
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
     return None, damaged
+
+
+def last(folder: Path, n: int) -> list[Checkpoint]:
+    """Return the last `n` checkpoints of a run, the oldest first.
+
+    Raises:
+        ValueError: there are fewer, or one of them is damaged.
+    """
+    home = folder / "checkpoints"
+    found = _all(home)[:n] if home.is_dir() else []
+    if len(found) < n:
+        raise ValueError(
+            f"{home}: holds {len(found)} checkpoints, but the mean is to be of the last {n}; a "
+            "recipe keeps more by keep"
+        )
+    for _, path in found:
+        if (reason := problem(path)) is not None:
+            raise ValueError(f"{path}: damaged, so there is no mean with it: {reason}")
+    return [Checkpoint(path, step, read_progress(path)) for step, path in reversed(found)]
+
+
+def mean(states: Iterable[Mapping[str, Tensor]], names: Iterable[str]) -> dict[str, Tensor]:
+    """Average the tensors of these names over some states, summed in float64; float32.
+
+    Raises:
+        ValueError: there is no state, or they are of different models.
+    """
+    total: dict[str, Tensor] = {}
+    n, names = 0, tuple(names)
+    for state in states:
+        n += 1
+        for name in names:
+            shape = state[name].shape if name in state else None
+            if (n > 1 and shape != total[name].shape) or shape is None:
+                raise ValueError(f"these states are of different models: {name} differs")
+            exact = state[name].detach().cpu().double()
+            total[name] = exact.clone() if n == 1 else total[name] + exact
+    if not n:
+        raise ValueError("there is no state to average")
+    return {name: (x / n).float() for name, x in total.items()}
 
 
 def _tidy(home: Path) -> None:

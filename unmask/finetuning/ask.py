@@ -56,6 +56,8 @@ class Question:
     example: Example
     cut: bool = False
     """Some of the text did not fit."""
+    shortened: bool = False
+    """Some of what is to be said did not."""
     part: Part | None = None
     """None where it does not matter."""
     words: tuple[tuple[int, ...], ...] = ()

@@ -1,7 +1,7 @@
 """In which order examples are learned: a function of seed and epoch, similar lengths together."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Int
@@ -35,6 +35,43 @@ def order(sizes: Int[np.ndarray, "n"], batch: int, seed: int, epoch: int) -> lis
     return [found[i] for i in rng.permutation(len(found))]
 
 
+def order_by_tokens(
+    sizes: Int[np.ndarray, "n"], tokens: int, seed: int, epoch: int
+) -> list[list[int]]:
+    """Draw the batches of an epoch, each of at most so many tokens, padding included.
+
+    Items of like length stand together (Vaswani et al. 2017, section 5.1), those of one length in
+    any order; then the batches are shuffled. So an epoch has as many batches as any other. An item
+    that is longer is a batch.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    drawn = rng.permutation(len(sizes))
+    drawn = drawn[np.argsort(sizes[drawn], kind="stable")]
+    found: list[list[int]] = [[]]
+    for i in drawn.tolist():
+        if found[-1] and (len(found[-1]) + 1) * int(sizes[i]) > tokens:
+            found.append([])
+        found[-1].append(i)
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def an_epoch(examples: Sequence[Example], batch: int | None, tokens: int | None) -> int:
+    """Count the steps of an epoch, of so many units or so many tokens each.
+
+    Raises:
+        ValueError: steps are of so many tokens, and some examples are asked together.
+    """
+    if tokens is None:
+        assert batch is not None
+        return -(-len(together(examples)) // batch)
+    if any(example.group is not None for example in examples):
+        raise ValueError(
+            "batch_tokens is for texts that are learned one by one; give batch, a number of texts"
+        )
+    sizes = np.array([size(example) for example in examples], np.int64)
+    return len(order_by_tokens(sizes, tokens, 0, 0))
+
+
 def together(examples: Sequence[Example]) -> list[list[int]]:
     """List which examples are learned together: those of a group; any other is alone."""
     units: dict[tuple[bool, int], list[int]] = {}
@@ -47,31 +84,37 @@ def together(examples: Sequence[Example]) -> list[list[int]]:
 def batches(
     examples: Sequence[Example],
     special: Special,
-    batch: int,
+    batch: int | None,
     micro_tokens: int,
     seed: int,
     draw: Callable[[Example, np.random.Generator], Example] | None = None,
+    *,
+    tokens: int | None = None,
 ) -> Batches:
     """Say which micro-batches make each step; a place in the data is the number of steps before.
 
     A batch is so many units: examples, or groups of examples that are asked together, which no
-    micro-batch parts.
+    micro-batch parts. Or, with `tokens`, as many examples as have so many, padding included.
 
     With `draw`, an example is what that makes of it in each epoch; what is drawn depends on the
     seed, the epoch and which example it is, and so not on where a run began.
     """
     units = together(examples)
     sizes = np.array([max(size(examples[i]) for i in unit) for unit in units], np.int64)
-    an_epoch = -(-len(units) // batch)
+    n = an_epoch(examples, batch, tokens)
 
     def begin(cursor: Any) -> Iterator[tuple[Micro, Any]]:
         step, epoch = cursor or 0, -1
         plan: list[list[int]] = []
         while True:
-            if step // an_epoch != epoch:
-                epoch = step // an_epoch
-                plan = order(sizes, batch, seed, epoch)
-            which = [i for unit in plan[step % an_epoch] for i in units[unit]]
+            if step // n != epoch:
+                epoch = step // n
+                plan = (
+                    order(sizes, cast("int", batch), seed, epoch)
+                    if tokens is None
+                    else order_by_tokens(sizes, tokens, seed, epoch)
+                )
+            which = [i for unit in plan[step % n] for i in units[unit]]
             drawn = [examples[i] for i in which]
             if draw is not None:  # + 1: (seed, epoch, 0) would be the generator of the order
                 dice = [np.random.default_rng((seed, epoch, i + 1)) for i in which]

@@ -11,7 +11,7 @@ from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.ask import Answer, Question
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.generation.decode import generate
-from unmask.generation.settings import Decoding
+from unmask.generation.settings import Beam, Decoding, Greedy
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
@@ -30,7 +30,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class ByText:
-    """A source that is read, and a target that is learned, then written greedily.
+    """A source that is read, and a target that is learned, then written.
 
     An encoder reads the source and a decoder says the target (Raffel et al. 2020, section 2.4). A
     decoder alone reads the source and something between, and goes on with the target; only that is
@@ -57,6 +57,8 @@ class ByText:
     """Dev items whose targets are written while training."""
     whole: bool = False
     """The source is seen as a whole by a stack that then says the target."""
+    by: Greedy | Beam = Greedy()
+    """How targets are written."""
 
     @property
     def special(self) -> Special:
@@ -79,7 +81,8 @@ class ByText:
             read = [*self.before, *source[: self.room].tolist(), *self.after]
             said = None if item.truth is None else [*target.tolist(), self.end][: self.longest]
             example = self._example(read or [self.special.start], said)
-            found.append(Question(item=i, example=example, cut=len(source) > self.room))
+            cut, shortened = len(source) > self.room, len(target) + 1 > self.longest
+            found.append(Question(item=i, example=example, cut=cut, shortened=shortened))
         return found
 
     def _source(self, item: Item) -> str:
@@ -107,7 +110,7 @@ class ByText:
         """Write an answer to each source, and score its target where it is known."""
         losses = self._losses(model, batch, questions)
         prompts = [self._read(question.example).tolist() for question in questions]
-        said = generate(model, prompts, self.special, Decoding(new_tokens=self.longest))
+        said = generate(model, prompts, self.special, Decoding(by=self.by, new_tokens=self.longest))
         return [
             Written(ids=np.array(ids, np.int64), loss=loss, places=places)
             for ids, (loss, places) in zip(said, losses, strict=True)

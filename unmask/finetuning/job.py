@@ -19,8 +19,9 @@ from unmask.files import write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
 from unmask.finetuning.auxiliary import weight_of, with_next
-from unmask.finetuning.batches import together
+from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.begin import Beginning, begin
+from unmask.finetuning.by_text import ByText
 from unmask.finetuning.framing import TOKENS
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.kinds.pooled import reads_two
@@ -79,9 +80,10 @@ class Job:
         return self.asked.task
 
     @property
-    def n_units(self) -> int:
-        """How many examples, or groups of examples that are asked together, an epoch has."""
-        return len(together(self.examples))
+    def steps(self) -> int:
+        """How many steps a run has."""
+        t = self.tuning
+        return plan.steps(t, an_epoch(self.examples, t.batch, t.batch_tokens))
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -106,8 +108,8 @@ class Job:
         """What is learned from, and how: a line, in the words of the options."""
         t = self.tuning
         return (
-            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {t.batch}, "
-            f"steps {plan.steps(t, self.n_units):,}, rate {t.rate:.3g}, length {t.length}, "
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {plan.batch_of(t)}, "
+            f"steps {self.steps:,}, rate {t.rate:.3g}, length {t.length}, "
             f"tuned {self.n_tuned:,} of {self.n_parameters:,} parameters"
         )
 
@@ -191,7 +193,10 @@ def prepare(
     tuning = plan.settle(tuning, task, len(data.train), parameters, words=words)
     tuning = _sized(tuning, begun, folder, world.device)
     questions = asked.questions(data.train)
+    examples = [with_next(q.example) if tuning.auxiliary else q.example for q in questions]
+    tuning = plan.paced(tuning, an_epoch(examples, tuning.batch, tuning.batch_tokens))
     n_cut = len({q.item for q in questions if q.cut})
+    n_short = sum(q.shortened for q in questions)
     facts = {
         "format": 1,
         "kind": "finetune",
@@ -212,7 +217,7 @@ def prepare(
         data=data,
         begun=begun,
         asked=asked,
-        examples=[with_next(q.example) if tuning.auxiliary else q.example for q in questions],
+        examples=examples,
         dev=asked.questions(data.dev),
         test=asked.questions(data.test) if data.test else [],
         folder=folder,
@@ -222,6 +227,7 @@ def prepare(
             *data.notes,
             *of_weights,
             *of_cuts(task, n_cut, len(data.train), "training"),
+            *of_targets(asked, n_short, len(data.train), "training"),
         ),
         warnings=data.warnings,
         terminal=terminal,
@@ -341,6 +347,16 @@ def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
         return []
     how = "are read in parts" if TASK_KINDS[task.does].in_parts else "are cut"
     return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
+
+
+def of_targets(asked: Ask, n_short: int, n: int, which: str) -> list[str]:
+    """Say how many targets are longer than what is learned and written of them, if any."""
+    if not n_short or not isinstance(asked, ByText):
+        return []
+    return [
+        f"{n_short:,} of {n:,} {which} targets have more than {asked.longest} tokens, and are "
+        f"learned up to there (--option longest={2 * asked.longest} for more)"
+    ]
 
 
 def _environment(device: torch.device, threads: int) -> dict[str, Any]:

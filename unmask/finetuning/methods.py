@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 
@@ -24,8 +24,11 @@ from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.recipe import parse
-from unmask.training.schedule import Linear, Schedule, SlantedTriangle
+from unmask.training.schedule import InverseSquareRoot, Linear, Schedule, SlantedTriangle
 
+Shape = Literal["linear", "inverse_square_root"]
+"""How the rate falls after its warm-up: to zero in a line, or as 1 / sqrt(step)."""
+_SHAPES = {"linear": Linear, "inverse_square_root": InverseSquareRoot}
 _LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
 _ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
 """What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
@@ -288,9 +291,13 @@ def rates(method: Method, model: Model) -> dict[str, float] | None:
     return None if set(found.values()) == {1.0} else found
 
 
-def schedule(method: Method, warmup: float) -> Schedule:
-    """Return how the rate changes: up in a line and down to zero, or a slanted triangle."""
-    return SlantedTriangle(warmup) if isinstance(method, Gradual) else Linear(warmup)
+def schedule(method: Method, warmup: float, word: Shape = "linear") -> Schedule:
+    """Return how the rate changes: up in a line, and down as the word says; or a slanted triangle.
+
+    A warm-up below 1 is a share of the steps, any other a number of them.
+    """
+    steps = warmup if warmup < 1 else int(warmup)
+    return SlantedTriangle(steps) if isinstance(method, Gradual) else _SHAPES[word](steps)
 
 
 def reading(method: Method, model: Model) -> Consistent | None:

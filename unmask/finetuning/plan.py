@@ -12,7 +12,7 @@ from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.files import Deciding
 from unmask.finetuning.kinds.kind import Informed
-from unmask.finetuning.methods import Full, Method, rate_of
+from unmask.finetuning.methods import Full, Gradual, Method, Shape, rate_of
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
 from unmask.text.lines import EncodingErrors
@@ -26,8 +26,9 @@ _STEPS, _MOST_EPOCHS, _LEAST_EPOCHS = 1000, 20, 3
 _OFTEN = 1000
 _LONGEST = 1e6  # epochs
 _LEAST: Mapping[str, int] = {
-    "batch": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1, "patience": 1, "log_every": 1,
-    "seeds": 1, "rows": 1, "search": 0, "weight_decay": 0, "auxiliary": 0, "clip": 0,
+    "batch": 1, "batch_tokens": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1,
+    "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1, "search": 0,
+    "weight_decay": 0, "auxiliary": 0, "clip": 0,
 }  # fmt: skip
 # The first two are measured: docs/log.md, 2026-11-21.
 _RATES = (
@@ -84,10 +85,20 @@ class Tuning:
     epochs: float | None = None
     batch: int | None = None
     """Texts a step."""
+    batch_tokens: int | None = None
+    """Tokens a step, padding included, in the place of `batch`: as many texts of like length as
+    have so many; of an encoder-decoder, of the side that has more."""
     rate: float | None = None
+    """The peak."""
     warmup: float = 0.1
-    """Share of the steps in which the rate rises; then it falls to zero (Devlin et al. 2019,
-    appendix A.2)."""
+    """Share of the steps in which the rate rises, or, from 1 on, so many steps; then it falls
+    (Devlin et al. 2019, appendix A.2)."""
+    schedule: Shape | None = None
+    """How it falls: to zero, in a line, or as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3).
+    None: as in the model's paper, of most models in a line."""
+    average: int = 0
+    """At the end the mean of the weights at so many last evaluations is scored, too, and kept if it
+    is better than the best of them (Vaswani et al. 2017, section 6.1: 5, of the large model 20)."""
     weight_decay: float = 0.01
     class_weights: ClassWeights | None = None
     """How much each label counts while it is learned, or "balanced": rare ones count more."""
@@ -137,10 +148,22 @@ class Tuning:
             raise ValueError(f"epochs must be at most {_LONGEST:,.0f}, got {self.epochs}")
         if not 0 <= self.seed <= 2**63 - self.seeds:
             raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
-        if not 0 <= self.warmup < 1:
+        if not (0 <= self.warmup < 1 or (self.warmup > 0 and self.warmup % 1 == 0)):
             raise ValueError(
-                f"warmup must be a share of the steps from 0 to below 1, got {self.warmup}"
+                "warmup must be a share of the steps from 0 to below 1, or a whole number of "
+                f"steps, got {self.warmup}"
             )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.batch is not None and self.batch_tokens is not None:
+            raise ValueError("batch counts texts and batch_tokens their tokens: give one of them")
+        if self.average == 1:
+            raise ValueError("average must be at least 2, or 0 for none, got 1")
+        if self.average and self.patience is not None:
+            raise ValueError("average is of a run's end, which patience leaves open: give one")
+        if self.schedule is not None and isinstance(self.tune, Gradual):
+            raise ValueError("gradual has a schedule of its own, a slanted triangle")
 
 
 def _check_finite(value: Any, name: str) -> None:
@@ -325,10 +348,9 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
     epochs = tuning.epochs or min(max(-(-_STEPS // steps), _LEAST_EPOCHS), _MOST_EPOCHS)
     return replace(
         tuning,
-        batch=batch,
+        batch=batch if tuning.batch_tokens is None else None,
         epochs=float(epochs),
         rate=tuning.rate or rate_of(tuning.tune, customary_rate(parameters, words=words)),
-        evaluate_every=tuning.evaluate_every or often(n_train, batch),
         metric=task.metric,
         length=task.length,
         name=task.name,
@@ -339,9 +361,9 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
     )
 
 
-def often(n_train: int, batch: int) -> int:
-    """Say after how many steps a model is scored: each epoch, or more often if that is long."""
-    return min(-(-n_train // batch), _OFTEN)
+def batch_of(tuning: Tuning) -> str:
+    """Say how large the steps of a settled run are."""
+    return str(tuning.batch) if tuning.batch_tokens is None else f"{tuning.batch_tokens:,} tokens"
 
 
 def customary_rate(parameters: int, *, words: bool) -> float:
@@ -360,8 +382,23 @@ def customary_rate(parameters: int, *, words: bool) -> float:
     return 2e-5
 
 
-def steps(tuning: Tuning, n_train: int) -> int:
-    """Count the steps of a settled run."""
-    assert tuning.batch is not None
+def paced(tuning: Tuning, an_epoch: int) -> Tuning:
+    """Decide how often a settled run is scored, whose epochs have so many steps.
+
+    Raises:
+        ValueError: it is scored less often than a mean is to be of.
+    """
+    every = tuning.evaluate_every or min(an_epoch, _OFTEN)
+    n = steps(tuning, an_epoch)
+    if (found := n // every) < tuning.average:
+        raise ValueError(
+            f"average = {tuning.average} is the mean of so many evaluations, but with one every "
+            f"{every:,} of {n:,} steps there are {found}; lower evaluate_every"
+        )
+    return replace(tuning, evaluate_every=every)
+
+
+def steps(tuning: Tuning, an_epoch: int) -> int:
+    """Count the steps of a settled run, whose epochs have so many."""
     assert tuning.epochs is not None
-    return max(math.ceil(tuning.epochs * -(-n_train // tuning.batch)), 1)
+    return max(math.ceil(tuning.epochs * an_epoch), 1)

@@ -18,9 +18,10 @@ import numpy as np
 
 from unmask.config import from_dict, to_dict
 from unmask.files import write_whole
+from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.job import Job
 from unmask.finetuning.metrics import METRICS
-from unmask.finetuning.plan import Tuning, often
+from unmask.finetuning.plan import Tuning, paced
 
 TRIALS = "search.jsonl"
 FACTOR = 10.0
@@ -56,6 +57,8 @@ def check(asked: Tuning) -> None:
     """
     if importlib.util.find_spec("optuna") is None:
         raise ImportError("search needs optuna: pip install 'unmask[search]'")
+    if asked.batch_tokens is not None:
+        raise ValueError("search tries rates and batches of so many texts; leave out batch_tokens")
     if asked.rate is not None and asked.batch is not None:
         raise ValueError("search tries rates and batch sizes, but both are given")
 
@@ -142,8 +145,8 @@ def _write(folder: Path, found: Sequence[Trial]) -> None:
 
 def _with(job: Job, asked: Tuning, rate: float, batch: int) -> Job:
     """Return the job with another rate and batch size, for the same number of epochs."""
-    every = asked.evaluate_every or often(job.n_units, batch)
-    tuning = replace(job.tuning, rate=rate, batch=batch, evaluate_every=every)
+    tuning = replace(job.tuning, rate=rate, batch=batch, evaluate_every=asked.evaluate_every)
+    tuning = paced(tuning, an_epoch(job.examples, batch, None))
     return replace(job, tuning=tuning, facts=dict(job.facts) | {"recipe": to_dict(tuning)})
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
-from unmask.finetuning import plan
 from unmask.finetuning.ask import Drawing
 from unmask.finetuning.auxiliary import without_language
 from unmask.finetuning.batches import batches
@@ -32,6 +31,8 @@ from unmask.training.recipe import AdamW, Recipe
 
 _CHECKPOINTS = 5
 """So many checkpoints, at least, are written over a run."""
+_KEPT = 2
+"""So many are kept, or as many as a mean is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,27 +89,30 @@ def _train(job: Job, model: Model, seed: int, folder: Path, checkpoint: Checkpoi
 def start(job: Job, model: Model, seed: int) -> Run:
     """Lay out the steps of a run."""
     t = job.tuning
-    assert t.batch is not None
     assert t.rate is not None
     assert t.evaluate_every is not None
     assert t.micro_tokens is not None
-    n = plan.steps(t, job.n_units)
-    every = -(-max(t.evaluate_every, n // _CHECKPOINTS) // t.evaluate_every) * t.evaluate_every
+    n, paper = job.steps, job.begun.card.finetuning
+    least = 0 if t.average else n // _CHECKPOINTS
+    every = -(-max(t.evaluate_every, least) // t.evaluate_every) * t.evaluate_every
     recipe = Recipe(
         model=job.begun.card.name,
         steps=n,
-        optimizer=AdamW(betas=(0.9, 0.999), weight_decay=t.weight_decay),
+        optimizer=AdamW(betas=paper.betas, weight_decay=t.weight_decay),
         rate=t.rate,
-        schedule=schedule(t.tune, t.warmup),
+        schedule=schedule(t.tune, t.warmup, t.schedule or paper.schedule),
         clip=t.clip,
         precision=t.precision,
         seed=seed,
         log_every=t.log_every,
         evaluate_every=t.evaluate_every,
         checkpoint_every=every,
+        keep=max(_KEPT, t.average),
     )
     draw = job.asked.drawn if isinstance(job.asked, Drawing) else None
-    data = batches(job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw)
+    data = batches(
+        job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw, tokens=t.batch_tokens
+    )
     return loop.start(
         recipe, model, data, world=job.world, rates=rates(t.tune, model),
         forward=reading(t.tune, model),
@@ -150,10 +154,36 @@ def _steps(job: Job, run: Run, folder: Path, best: State | None) -> State:
         step = run.progress.step
         if best is not None and step < recipe.steps:
             log.say(f"ended early, after step {step:,}: none better since step {best.step:,}")
+        elif best is not None and tuning.average:
+            best = _with_mean(job, run, log, best, folder)
     assert best is not None
     if job.kept:
         _save(run, folder, best, done=True)
     return best
+
+
+def _with_mean(job: Job, run: Run, log: Log, best: State, folder: Path) -> State:
+    """Score the mean of the last evaluated states; return it, or the best if that is better.
+
+    The last of them is the run's own, the others are in its checkpoints.
+    """
+    before = checkpoints.last(folder, job.tuning.average - 1)
+    states = [*(one.tensors("model") for one in before), _tuned_tensors(run)]
+    found = checkpoints.mean(states, run.weights.trained)
+    with torch.no_grad():
+        for name, master in _tuned_tensors(run).items():
+            master.copy_(found[name])
+    run.weights.refresh()
+    scores = score(job.asked, _model(run), *job.watched)
+    metric, better = job.task.metric, job.task.better(scores, best.scores)
+    log.say(
+        f"mean of the last {len(states)} evaluated states: {metric} {scores[metric]:.4f}, "
+        f"{'better than' if better else 'not better than'} the best, {best.scores[metric]:.4f}"
+    )
+    if not better:
+        return best
+    tensors = {name: x.detach().cpu().clone() for name, x in _tuned_tensors(run).items()}
+    return State(step=run.progress.step, scores=scores, tensors=tensors)
 
 
 def _tired(tuning: Tuning, best: State | None) -> bool:

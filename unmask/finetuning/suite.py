@@ -19,7 +19,7 @@ from unmask.files import sweep, write_whole
 from unmask.finetuning import results
 from unmask.finetuning.benchmark import Entry, fetched
 from unmask.finetuning.job import check_same
-from unmask.finetuning.methods import Method, method_of, word_of
+from unmask.finetuning.methods import Method, Shape, method_of, word_of
 from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.plan import RANDOM, Tuning
 from unmask.finetuning.suites import find
@@ -147,8 +147,11 @@ def finetune_suite(
     tune: str | Method = "full",
     epochs: float | None = None,
     batch: int | None = None,
+    batch_tokens: int | None = None,
     rate: float | None = None,
     warmup: float = 0.1,
+    schedule: Shape | None = None,
+    average: int = 0,
     weight_decay: float = 0.01,
     class_weights: Literal["balanced"] | None = None,
     auxiliary: float | None = None,
@@ -181,8 +184,11 @@ def finetune_suite(
         tune: what is tuned.
         epochs: passes over a training file.
         batch: texts a step.
+        batch_tokens: tokens a step, padding included, in place of `batch`.
         rate: peak learning rate.
-        warmup: share of the steps in which the rate rises.
+        warmup: share of the steps in which the rate rises, or, from 1 on, so many.
+        schedule: how it then falls.
+        average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: "balanced": rare labels count more while they are learned.
         auxiliary: weight of a language model's loss beside the task's, for decoders. None: that
@@ -212,7 +218,8 @@ def finetune_suite(
         base=name, task="classify", train=tasks, rows=rows,  # each benchmark says its own
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
-        epochs=epochs, batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
+        epochs=epochs, batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup,
+        schedule=schedule, average=average, weight_decay=weight_decay,
         class_weights=class_weights, auxiliary=None if auxiliary is None else float(auxiliary),
         dropout=dropout, length=length, evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,

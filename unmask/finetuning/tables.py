@@ -102,11 +102,17 @@ def read(
             then a sentence.
         errors: what becomes of bytes that are no UTF-8, and of NULs.
 
+    Two plain files, as translations come, are named "SOURCES+TARGETS": line for line they are the
+    columns "source" and "target". The second is in the first's folder unless it names one.
+
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is empty, of another format, damaged, not UTF-8, or a row has not as
-            many fields as others.
+            many fields as others; or of two files one has an empty line or more lines.
     """
+    two = pair_of(path)
+    if two is not None:
+        return _pairs(*two, errors)
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
@@ -117,6 +123,38 @@ def read(
     if not rows:
         raise ValueError(f"{path}: {_nothing(_ending(path), columns)}")
     return Table(path=path, columns=columns, rows=rows)
+
+
+def pair_of(path: str | Path) -> tuple[Path, Path] | None:
+    """Find the two files of a name like "train.de.xz+train.en.xz"; None if it names one.
+
+    Raises:
+        FileNotFoundError: the first file is there, and the second is not.
+    """
+    one, plus, other = str(path).partition("+")
+    first, second = Path(one), Path(other)
+    if not plus or not other or Path(path).exists() or not first.is_file():
+        return None
+    second = second if len(second.parts) > 1 else first.parent / second
+    if not second.is_file():
+        raise FileNotFoundError(f"{second}: no such file, which {path} names")
+    return first, second
+
+
+def _pairs(first: Path, second: Path, errors: EncodingErrors) -> Table:
+    """Read two files line for line."""
+    sides = [[*_lines(path, errors, blanks=True)] for path in (first, second)]
+    for path, side in zip((first, second), sides, strict=True):
+        for number, line in side:
+            if blank(line):
+                raise ValueError(f"{path}:{number}: the line is empty; each must have its like")
+    n, m = map(len, sides)
+    if n != m:
+        raise ValueError(f"{first} has {n:,} lines and {second} {m:,}; each must have its like")
+    if not n:
+        raise ValueError(f"{first}: the file is empty")
+    rows = [(number, (a, b)) for (number, a), (_, b) in zip(*sides, strict=True)]
+    return Table(path=first, columns=("source", "target"), rows=rows)
 
 
 def is_plain(path: Path) -> bool:

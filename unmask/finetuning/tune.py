@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TextIO, runtime_checkable
+from typing import Any, Literal, Protocol, TextIO, cast, runtime_checkable
 
 from unmask.adapters.folder import open_any
 from unmask.checkpoints import folder as checkpoints
@@ -16,25 +16,36 @@ from unmask.checkpoints.huggingface import Opened, labels_named
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import in_words
+from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.export import put
-from unmask.finetuning.job import Job, check_same, is_finished, of_cuts, prepare, recorded
+from unmask.finetuning.job import (
+    Job,
+    check_same,
+    is_finished,
+    of_cuts,
+    of_targets,
+    prepare,
+    recorded,
+)
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.kinds.kind import Signing
 from unmask.finetuning.methods import (
     Method,
+    Shape,
     is_small,
     method_of,
     word_of,
 )
 from unmask.finetuning.numbers import plain
 from unmask.finetuning.plan import Tuning
-from unmask.finetuning.predict import FACTS, say
+from unmask.finetuning.predict import FACTS, Said, say
 from unmask.finetuning.results import Scored
 from unmask.finetuning.score import score, settled
 from unmask.finetuning.search import TRIALS, searched, trials
 from unmask.finetuning.search import check as check_search
 from unmask.finetuning.search import plain as plain_trial
 from unmask.finetuning.single import State, train_one
-from unmask.finetuning.tasks import Kind, Task
+from unmask.finetuning.tasks import Kind, Task, Truth
 from unmask.finetuning.tuned import Tuned
 from unmask.finetuning.weights import ClassWeights
 from unmask.heads.model import Model
@@ -76,8 +87,11 @@ def finetune(
     metric: str | None = None,
     epochs: float | None = None,
     batch: int | None = None,
+    batch_tokens: int | None = None,
     rate: float | None = None,
     warmup: float = 0.1,
+    schedule: Shape | None = None,
+    average: int = 0,
     weight_decay: float = 0.01,
     class_weights: ClassWeights | None = None,
     auxiliary: float | None = None,
@@ -120,8 +134,11 @@ def finetune(
         metric: by which the best state is chosen; see `unmask.finetuning.metrics`.
         epochs: passes over the training file.
         batch: texts a step.
+        batch_tokens: tokens a step, padding included, in place of `batch`.
         rate: peak learning rate.
-        warmup: share of the steps in which the rate rises to its peak; then it falls to zero.
+        warmup: share of the steps in which the rate rises to its peak, or, from 1 on, so many.
+        schedule: "linear": then it falls to zero; "inverse_square_root": as 1 / sqrt(step).
+        average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: how much each label counts while it is learned; "balanced": rare ones more.
         auxiliary: weight of a language model's loss beside the task's, for decoders. None: that
@@ -156,7 +173,8 @@ def finetune(
         encoding_errors=encoding_errors,
         initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
         tune=method_of(tune), metric=metric, epochs=epochs,
-        batch=batch, rate=rate, warmup=warmup, weight_decay=weight_decay,
+        batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup, schedule=schedule,
+        average=average, weight_decay=weight_decay,
         class_weights=class_weights, dropout=dropout,
         auxiliary=None if auxiliary is None else float(auxiliary),
         length=length, name=name, evaluate_every=evaluate_every, patience=patience,
@@ -223,6 +241,8 @@ def run(
     """
     if resume and out is None:
         raise ValueError("a run can only be resumed in its folder: name it with out")
+    if tuning.average and out is None:
+        raise ValueError("average is of a run's checkpoints: name a folder for it with out")
     if opened is not None and out is not None and is_small(tuning.tune):
         raise ValueError(
             f"what {word_of(tuning.tune)} tunes is saved without the model below it: name that "
@@ -253,7 +273,7 @@ def run(
 
 def _peak(job: Job) -> float:
     """Measure the machine, unless the job is over sooner than that."""
-    if plan.steps(job.tuning, job.n_units) * len(job.runs) < 200:
+    if job.steps * len(job.runs) < 200:
         return 0.0
     precision = parallel.pick_precision(job.tuning.precision, job.world.device)
     return parallel.matmul_peak(parallel.dtype_of(precision), job.world.device)
@@ -314,7 +334,14 @@ def _all(job: Job) -> Tuned:
     )
     if job.tuning.search:
         report["search"] = [plain_trial(one) for one in trials(job.folder)]
-    notes = [*job.notes, *job.warnings, *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev")]
+    n_short = sum(question.shortened for question in job.dev)
+    notes = [
+        *job.notes,
+        *job.warnings,
+        *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev"),
+        *of_targets(job.asked, n_short, len(job.data.dev), "dev"),
+        *_signatures(asked, job, opened.model, said),
+    ]
     tuned = Tuned(
         opened=opened, task=asked.task, tuning=job.tuning, scored=tuple(scored), best=best[0],
         notes=tuple(notes), folder=job.folder if job.kept else None,
@@ -322,6 +349,24 @@ def _all(job: Job) -> Tuned:
     if job.kept:
         _write(job, tuned, report)
     return tuned
+
+
+def _signatures(asked: Ask, job: Job, model: Model, said: Said) -> list[str]:
+    """Say how exactly figures were computed that others compare, and what they are."""
+    kind = TASK_KINDS[job.task.does]
+    if not isinstance(kind, Signing):
+        return []
+    found: list[str] = []
+    for which, items, questions in (
+        ("dev", job.data.dev, job.dev),
+        ("test", job.data.test, job.test),
+    ):
+        if items:
+            scores = said.scores if which == "dev" else say(asked, model, questions).scores
+            truth = [cast("Truth", item.truth) for item in items]
+            texts = [asked.truth(item, s) for item, s in zip(items, scores, strict=True)]
+            found += [f"{which} {line}" for line in kind.signatures(truth, texts)]
+    return found
 
 
 def _scored(job: Job, arm: str, seed: int, model: Model, state: State) -> Scored:
@@ -375,8 +420,9 @@ def _tidy(job: Job) -> None:
 def _figures(tuned: Tuned) -> list[str]:
     """Say in a few lines how the model was made, and how good it is."""
     t = tuned.tuning
+    size = plan.batch_of(t) + ("" if t.batch is None else " texts")
     return [
-        f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {t.batch} texts a step, "
+        f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {size} a step, "
         f"at rate {t.rate:g}",
         *tuned.summary(),
     ]

@@ -94,4 +94,22 @@ class Small:
                 module.weight.div_((2 * (1 + int(layer[1]))) ** 0.5)
 
 
-Initialize = Normal | FanIn | Small
+@dataclass(frozen=True)
+class Glorot:
+    """Every matrix uniform, its variance 2 / (inputs + outputs); vectors from N(0, 1/sqrt(d)).
+
+    Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a, equation 16. Vaswani et al. 2017 do
+    not say; this is their released code's (`uniform_unit_scaling` with a gain of 1), whose vectors
+    of tokens the square root of d then scales to 1.
+    """
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=sizes.d_embed**-0.5)
+        elif isinstance(module, nn.Linear | nn.Conv1d):
+            nn.init.xavier_uniform_(module.weight)
+
+
+Initialize = Normal | FanIn | Small | Glorot

@@ -129,6 +129,56 @@ class LearnedModule(PositionModule):
 
 
 @dataclass(frozen=True)
+class Sinusoidal:
+    """Sines and cosines of each place, added to token vectors; nothing is learned.
+
+    Vaswani et al. 2017, arXiv:1706.03762, section 3.5: of d numbers, those of a pair i are the sine
+    and the cosine of place / 10,000^(2i / d).
+    """
+
+    length: int = 1024
+    """How long texts the model was made for."""
+    order: Literal["halves", "pairs"] = "halves"
+    """All sines stand before all cosines (released code, `get_timing_signal_1d`, which spaces them
+    otherwise; Marian), or each sine before its cosine (the paper). The two are the same network
+    with its numbers in another order."""
+
+    def build(self, sizes: Sizes) -> PositionModule:
+        """Build what computes the sinusoids.
+
+        Raises:
+            ValueError: the width is odd.
+        """
+        return SinusoidalModule(self, sizes)
+
+
+class SinusoidalModule(PositionModule):
+    """Computes the sines and cosines of places."""
+
+    def __init__(self, scheme: Sinusoidal, sizes: Sizes) -> None:
+        super().__init__()
+        self.scheme, self.width = scheme, sizes.d_embed
+        if self.width % 2:
+            raise ValueError(
+                f"sines and cosines come in pairs: the width must be even, got {self.width}"
+            )
+
+    def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
+        """Compute [b t d] in float32; angles in float64, where the device has that."""
+        if place.shape[1] > self.scheme.length and (last := int(place.max())) >= self.scheme.length:
+            raise ValueError(
+                f"a text of {last + 1} tokens is longer than the model's {self.scheme.length} "
+                "positions"
+            )
+        exact = torch.float32 if place.device.type == "mps" else torch.float64
+        pairs = torch.arange(0, self.width, 2, device=place.device).to(exact) / self.width
+        angle = place[..., None].to(exact) * 10_000.0**-pairs
+        both = angle.sin(), angle.cos()
+        found = torch.cat(both, -1) if self.scheme.order == "halves" else torch.stack(both, -1)
+        return found.flatten(2).float()
+
+
+@dataclass(frozen=True)
 class BucketBias:
     """A bias of the scores for each head and distance, distances in buckets.
 
@@ -756,4 +806,13 @@ def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b
     return scores.flatten(2)[..., t - 1 : t - 1 + t * (n - 1)].unflatten(2, (t, n - 1))[..., :keys]
 
 
-Position = Learned | BucketBias | LearnedAndBucketBias | Rotary | Cycle | Disentangled | Relative
+Position = (
+    Learned
+    | Sinusoidal
+    | BucketBias
+    | LearnedAndBucketBias
+    | Rotary
+    | Cycle
+    | Disentangled
+    | Relative
+)

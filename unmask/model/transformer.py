@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         x = self.tokens(batch.inputs)
         x = x if self.scale == 1 else x * self.scale
         if (where := self.position.embed(places(batch, past))) is not None:
-            x = x + where
+            x = x + where.to(x.dtype)
         if self.segments is not None:
             part = batch.segments
             if part is None or self.a.n_segments == 1:

@@ -40,6 +40,10 @@ class FineTuning:
     there, or new ones that are added to the vocabulary (`unmask.tokens.vocabulary.TaskTokens`)."""
     auxiliary: float = 0.0
     """Weight of the language model's loss beside the task's, where that labels whole texts."""
+    schedule: Literal["linear", "inverse_square_root"] = "linear"
+    """How the rate changes after its warm-up: `unmask.training.schedule`."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW (Devlin et al. 2019, appendix A.3, unless the paper says others)."""
     target: HiddenTarget | None = None
     """How the target of a source is learned by a model that says text by masks; None: it learned no
     sources, or each place names the token after its own."""

@@ -41,6 +41,7 @@ from unmask.published import (
     t5,
     t5_architectures,
     tinybert,
+    transformer,
     transformer_xl,
     ul2,
     unilm,
@@ -52,7 +53,7 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, t5,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer, t5,
     t5_architectures, mt5, byt5, ul2, bart, mbart, mass,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}

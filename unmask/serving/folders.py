@@ -5,19 +5,22 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from unmask.adapters.folder import folded
 from unmask.box import BOX
+from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.files import whole, write_whole
 from unmask.finetuning.export import write_record
+from unmask.heads.model import Model
+from unmask.model.attention import copy_to_wide
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS
-from unmask.serving.record import FACTS
+from unmask.serving.record import FACTS, read_record
 from unmask.training.loop import versions
 
 FORMATS = ("huggingface", "unmask")
@@ -65,6 +68,32 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
         write_generator(folder, opened)
     (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
+
+
+def take_mean(model: Model, run: Path, n: int) -> None:
+    """Give a model the mean of the last `n` checkpoints of the pretraining run that made it.
+
+    Vaswani et al. 2017, arXiv:1706.03762, section 6.1: of the base model the last 5, written every
+    10 minutes, of the large one the last 20. Summed in float64; what was not trained stays.
+
+    Raises:
+        FileNotFoundError: the folder is no run.
+        ValueError: it has fewer checkpoints, one is damaged, or they are of another model.
+    """
+    if n < 2:
+        raise ValueError(f"a mean is of 2 checkpoints or more, got {n}")
+    facts = read_record(run).facts
+    states = [one.tensors("model") for one in checkpoints.last(run, n)]
+    weights = model.weights()
+    found = checkpoints.mean(states, [name for name in weights if name in states[0]])
+    if not found:
+        raise ValueError(f"{run / 'checkpoints'}: hold no weights of the model in {run}")
+    with torch.no_grad():
+        for name, x in found.items():
+            weights[name].copy_(x)
+    recipe = cast("Mapping[str, Any]", facts.get("recipe") or {})
+    if recipe.get("begin") is None:  # as at the end of the run
+        copy_to_wide(model)
 
 
 def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:

@@ -205,6 +205,7 @@ T5 = Frame(
 BYT5 = replace(T5, n_sentinels=11)
 
 UL2 = replace(T5, modes=("[NLU]", "[S2S]", "[NLG]"))
+PAIRS = replace(T5, n_sentinels=0)
 LLAMA = Frame(
     pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
     first=("<unk>", "<s>", "</s>"),

@@ -17,6 +17,7 @@ from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.generation.settings import Beam, Greedy
 from unmask.heads.language import AfterSource, ByMask, ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
@@ -52,24 +53,40 @@ class GenerateOptions:
     """Dev items that are scored each time while training, evenly spaced; at the end all are."""
     references: str = "references"
     """A column with more targets that are right, read where a file has it."""
-    smoothing: float = 0.0
+    smoothing: float | None = None
     """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
-    2019, section 3.1, and in Lewis et al. 2020, section 5.3)."""
+    2019, section 3.1, and in Lewis et al. 2020, section 5.3). None: as in the model's pretraining,
+    which is 0 but for the Transformer of 2017."""
     source_language: str | None = None
     """Of sources, where a token says it (mBART): en_XX."""
     target_language: str | None = None
     """Of targets, likewise."""
+    beams: int = 1
+    """Texts that are followed side by side; 1: the likeliest token is always taken."""
+    length_penalty: float = 1.0
+    """Of beams: what a text's log-probability is divided by is its length to this power."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
+        self.by()  # which checks these
         for name in ("longest", "scored"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"options.{name} must be at least 1, got {value}")
-        if not 0 <= self.smoothing < 1:
+        if self.smoothing is not None and not 0 <= self.smoothing < 1:
             raise ValueError(
                 f"options.smoothing must be at least 0 and below 1, got {self.smoothing}"
             )
+
+    def by(self) -> Greedy | Beam:
+        """Return how targets are written.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+        if self.beams == 1:
+            return Greedy()
+        return Beam(beams=self.beams, length_penalty=self.length_penalty)
 
 
 def _find_source(table: Table) -> tuple[str, ...]:
@@ -129,11 +146,33 @@ class Generate:
     one_label: bool = False
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
-        """Anything can be written."""
+        """Anything can be written.
+
+        Raises:
+            ValueError: a source or target is empty, with file and line.
+        """
+        self.check(items, (), "")
         return ()
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
-        """Any text can be right."""
+        """Any text can be right, but for an empty one, nor is there one for nothing.
+
+        Raises:
+            ValueError: a source or target is empty, with file and line.
+        """
+        for item in items:
+            if not any(text.strip() for text in item.texts):
+                raise ValueError(f"{item.where}: the source is empty")
+            if not all(text.strip() for text in _references(item.truth)):
+                raise ValueError(f"{item.where}: the target is empty")
+
+    def signatures(self, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+        """Say BLEU and chrF with sacrebleu's signatures, where it is installed."""
+        if not said or not _installed("sacrebleu"):
+            return []
+        right, texts = [_references(t) for t in truth], [str(s) for s in said]
+        figures = {"BLEU": measures.bleu(right, texts), "chrF": measures.chrf(right, texts)}
+        return [f"{name} {one.value:.2f} ({one.signature})" for name, one in figures.items()]
 
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The F1 of words, which needs no library; those of sacrebleu and rouge-score."""
@@ -185,7 +224,8 @@ class Generate:
             ValueError: the model reads in both directions, and cannot write, or lacks the segments
                 of sources and targets.
         """
-        spec = replace(language_spec(card), smoothing=_options(task.options).smoothing)
+        spec, smoothing = language_spec(card), _options(task.options).smoothing
+        spec = spec if smoothing is None else replace(spec, smoothing=smoothing)
         if (answers := card.finetuning.answers) is not None:
             _check_segments(answers, card)
             return {LANGUAGE: replace(spec, forward=answers)}
@@ -224,6 +264,7 @@ class Generate:
             longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
             scored=options.scored,
             whole=isinstance(forward, AfterSource) and forward.whole,
+            by=options.by(),
         )
         (prefix,) = tokenizer.ids_batch([options.prefix])
         if asked.room < len(prefix) + 1:

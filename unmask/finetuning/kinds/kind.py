@@ -114,6 +114,15 @@ class Informed(Protocol):
         ...
 
 
+@runtime_checkable
+class Signing(Protocol):
+    """A kind of task some of whose figures others compare, if they know how they were computed."""
+
+    def signatures(self, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+        """Say each such figure, and how exactly it was computed, in a line."""
+        ...
+
+
 def language_spec(card: Published) -> Language:
     """Return the head that names tokens: the model's own, or its family's.
 

@@ -1,0 +1,231 @@
+"""Texts for texts from random weights: two files, what is refused, beams, the mean of states."""
+
+import lzma
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import toy_models as toy
+
+from unmask.batch import IGNORE
+from unmask.checkpoints import folder as checkpoints
+from unmask.finetuning import single
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.kinds.generate import GenerateOptions
+from unmask.finetuning.plan import Tuning, paced
+from unmask.finetuning.predict import say
+from unmask.finetuning.tables import read
+from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.finetuning.tune import finetune
+from unmask.generation.decode import Decoding, generate
+from unmask.generation.settings import Beam
+
+SHORT = {"terminal": None, "precision": "float32", "device": "cpu"}
+ONE = Columns(texts=("source",), label="target")
+
+
+def pairs(folder: Path, n: int, seed: int) -> str:
+    """Write two files: words, and each of them twice."""
+    some = [text for text, _ in toy.texts(n, seed, most=4)]
+    (folder / f"{seed}.src").write_text("".join(f"{text}\n" for text in some))
+    twice = (" ".join(w for word in text.split() for w in (word, word)) for text in some)
+    (folder / f"{seed}.tgt").write_text("".join(f"{text}\n" for text in twice))
+    return f"{folder / f'{seed}.src'}+{seed}.tgt"
+
+
+def of(family: str, **given):
+    task = Task(does="generate", columns=ONE, length=60, options=options("generate", given))
+    return ask(task, toy.card(family), toy.tokenizer(family))
+
+
+def test_two_files_are_read_line_for_line(tmp_path: Path) -> None:
+    (tmp_path / "a.de").write_text("eins\nzwei\n")
+    (tmp_path / "a.en.xz").write_bytes(lzma.compress(b"one\ntwo\n"))
+    for name in (f"{tmp_path}/a.de+a.en.xz", f"{tmp_path}/a.de+{tmp_path}/a.en.xz"):
+        table = read(name)
+        assert table.columns == ("source", "target")
+        assert table.column("source") == ["eins", "zwei"]
+        assert table.column("target") == ["one", "two"]
+        assert table.where(1) == f"{tmp_path}/a.de:2"
+    (tmp_path / "c++.jsonl").write_text('{"source": "a"}')
+    assert len(read(tmp_path / "c++.jsonl")) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ("a\nb\n", "a\n", r"x\.src has 2 lines and .*x\.tgt 1; each must have its like"),
+        ("a\nb\n", "a\n \n", r"x\.tgt:2: the line is empty"),
+        ("a\n\nb\n", "a\nb\nc\n", r"x\.src:2: the line is empty"),
+        ("", "", r"x\.src: the file is empty"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(source, target, said, tmp_path) -> None:
+    (tmp_path / "x.src").write_text(source)
+    (tmp_path / "x.tgt").write_text(target)
+    with pytest.raises(ValueError, match=said):
+        read(f"{tmp_path}/x.src+x.tgt")
+
+
+def test_a_second_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.src").write_text("a\n")
+    with pytest.raises(FileNotFoundError, match=r"x\.tgt: no such file, which .*x\.src\+x\.tgt"):
+        read(f"{tmp_path}/x.src+x.tgt")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("a\tb\nc\td\te\n", "p.tsv:3: 3 fields, but there are 2 columns ('source', 'target')"),
+        ("a\tb\nc\n", "p.tsv:3: 1 field, but there are 2 columns ('source', 'target')"),
+        ("a\tb\n \td\n", "p.tsv:3: the source is empty"),
+        ("a\tb\nc\t \n", "p.tsv:3: the target is empty"),
+    ],
+)
+@pytest.mark.parametrize("which", ["train", "dev"])
+def test_what_is_wrong_in_a_file_of_pairs_is_told_with_its_line(
+    rows: str, said: str, which: str, tmp_path: Path
+) -> None:
+    (tmp_path / "good.tsv").write_text("source\ttarget\na\tb\nc\td\n")
+    (tmp_path / "p.tsv").write_text(f"source\ttarget\n{rows}")
+    files = {"train": tmp_path / "good.tsv", "dev": tmp_path / "good.tsv"}
+    files[which] = tmp_path / "p.tsv"
+    with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        finetune("transformer-mini", task="generate", **files, **SHORT)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_targets_that_are_too_long_are_counted(family: str) -> None:
+    one = of(family, longest=4)
+    items = [Item(texts=("a",), truth=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
+    found = one.questions(items)
+    assert [q.shortened for q in found][:2] == [False, True]
+    assert int((found[1].example.targets != IGNORE).sum()) == 4
+    assert not any(q.shortened for q in one.questions([Item(texts=("a",))]))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_targets_are_written_with_beams(family: str) -> None:
+    one = of(family, longest=6, beams=3, length_penalty=0.6)
+    model = toy.card(family, dropout=0.0, attention_dropout=0.0)
+    model = model.build(heads_for(one.task, model)).initialize(3).eval()
+    some = [Item(texts=(text,)) for text, _ in toy.texts(6, 5)]
+    questions = one.questions(some)
+    by = Beam(beams=3, length_penalty=0.6)
+    read_ = [q.example.inputs if family == "gpt2" else q.example.source for q in questions]
+    for ids, said in zip(read_, say(one, model, questions).scores, strict=True):
+        (expected,) = generate(model, [ids.tolist()], one.special, Decoding(by=by, new_tokens=6))
+        assert said.ids.tolist() == expected
+    with pytest.raises(ValueError, match="beams must be at least 1"):
+        GenerateOptions(beams=0)
+
+
+def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
+    from unmask.published.catalogue import MODELS
+
+    card = MODELS["transformer-mini"]
+    for given, smoothing in (({}, 0.1), ({"smoothing": 0.0}, 0.0)):
+        task = Task(does="generate", columns=ONE, options=options("generate", given))
+        assert heads_for(task, card)["language"].smoothing == smoothing
+
+
+def test_a_mean_is_that_of_float64() -> None:
+    torch.manual_seed(0)
+    states = [{"a": torch.randn(50, 30) * 1e3, "b": torch.randn(7)} for _ in range(5)]
+    found = checkpoints.mean(states, ["a", "b"])
+    for name, x in found.items():
+        exact = torch.stack([state[name].double() for state in states]).mean(0)
+        assert x.dtype == torch.float32
+        assert torch.equal(x, exact.float())
+    with pytest.raises(ValueError, match="different models: b differs"):
+        checkpoints.mean([states[0], {"a": states[1]["a"]}], ["a", "b"])
+    with pytest.raises(ValueError, match="no state"):
+        checkpoints.mean([], ["a"])
+
+
+def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoints.save(tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, keep=9)
+    assert [one.step for one in checkpoints.last(tmp_path, 2)] == [2, 3]
+    with pytest.raises(
+        ValueError, match="holds 3 checkpoints, but the mean is to be of the last 5"
+    ):
+        checkpoints.last(tmp_path, 5)
+    with pytest.raises(ValueError, match="holds 0 checkpoints"):
+        checkpoints.last(tmp_path / "none", 2)
+    (tmp_path / "checkpoints" / "step-00000002" / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(ValueError, match="damaged, so there is no mean"):
+        checkpoints.last(tmp_path, 2)
+
+
+def test_too_few_evaluations_are_no_mean() -> None:
+    tuning = Tuning(base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3)
+    assert paced(tuning, 8).evaluate_every == 3
+    with pytest.raises(ValueError, match="one every 3 of 14 steps there are 4"):
+        paced(tuning, 7)
+
+
+def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+    real = single._tuned_tensors
+
+    def score(asked, model, *more):
+        seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
+        return {"answer_f1": 0.0, "exact_match": 0.0, "loss": 10.0 - len(seen)}  # ever better
+
+    monkeypatch.setattr(single, "score", score)
+    tuned = finetune(
+        toy.pretrained("t5", tmp_path / "base"), task="generate", train=pairs(tmp_path, 24, 1),
+        dev=pairs(tmp_path, 8, 2), out=tmp_path / "run", batch_tokens=60, epochs=2.0, rate=1e-2,
+        evaluate_every=2, average=3, metric="answer_f1", options={"longest": 12}, **SHORT,
+    )  # fmt: skip
+    assert real is single._tuned_tensors
+    assert len(seen) > 4
+    *_, a, b, c, both = seen  # the last evaluation is at the last step
+    kept = tuned.opened.model.weights()
+    assert any(not torch.equal(a[n], c[n]) for n in kept)
+    for name, x in kept.items():
+        mean = torch.stack([s[name].double() for s in (a, b, c)]).mean(0).float()
+        assert torch.equal(both[name], mean)
+        assert torch.equal(x, mean)
+
+
+def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
+    tuned = finetune(
+        "transformer-mini", task="generate", train=pairs(tmp_path, 80, 1),
+        dev=pairs(tmp_path, 12, 2), epochs=6.0, rate=3e-3, dropout=0.0,
+        batch_tokens=200, options={"longest": 24, "scored": 1}, **SHORT,
+    )  # fmt: skip
+    assert tuned.best.dev["loss"] < 0.65 * math.log(tuned.opened.model.vocab_size)
+    assert tuned.tuning.batch is None
+    assert any(re.match(r"dev BLEU [\d.]+ \(nrefs:1\|case:mixed", note) for note in tuned.notes)
+    assert any(note.startswith("dev chrF ") for note in tuned.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"batch": 8, "batch_tokens": 90}, "give one of them"),
+        ({"average": 1}, "average must be at least 2"),
+        ({"average": 3, "patience": 2}, "which patience leaves open"),
+        ({"warmup": 1.5}, "or a whole number of steps, got 1.5"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(change: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Tuning(base="b", task="generate", train="t", **change)
+
+
+def test_a_mean_needs_a_folder_for_its_states() -> None:
+    with pytest.raises(ValueError, match="name a folder for it with out"):
+        finetune("transformer-mini", task="generate", train="none.tsv", average=3, **SHORT)
+
+
+def test_generate_says_its_figures_exactly() -> None:
+    found = TASK_KINDS["generate"].signatures([("a b c d",)], ["a b c d"])
+    assert found[0].startswith("BLEU 100.00 (nrefs:1|")
+    assert found[1].startswith("chrF 100.00 (nrefs:1|")

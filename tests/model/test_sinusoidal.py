@@ -1,0 +1,58 @@
+"""Sines and cosines of places: the paper's formula, in both orders."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.model.initialize import Glorot
+from unmask.model.positions import Sinusoidal
+from unmask.published.catalogue import MODELS
+
+SIZES = replace(MODELS["transformer-mini"].architecture.encoder, d_model=12, n_heads=2)
+
+
+def formula(place: int, width: int) -> tuple[list[float], list[float]]:
+    """Vaswani et al. 2017, section 3.5, number by number."""
+    angles = [place / 10_000 ** (2 * i / width) for i in range(width // 2)]
+    return [math.sin(a) for a in angles], [math.cos(a) for a in angles]
+
+
+@pytest.mark.parametrize("places", [[[0, 1, 2, 7]], [[0, 1, 0, 999], [3, 2, 1, 0]]])
+def test_numbers_are_those_of_the_formula(places: list[list[int]]) -> None:
+    place = torch.tensor(places)
+    halves = Sinusoidal(1000).build(SIZES).embed(place)
+    pairs = Sinusoidal(1000, order="pairs").build(SIZES).embed(place)
+    assert halves.shape == pairs.shape == (*place.shape, 12)
+    for row, column in np.ndindex(*place.shape):
+        sines, cosines = formula(places[row][column], 12)
+        expected = torch.tensor(sines + cosines)
+        assert torch.allclose(halves[row, column], expected, atol=1e-6, rtol=0)
+        in_turn = torch.tensor([x for both in zip(sines, cosines, strict=True) for x in both])
+        assert torch.allclose(pairs[row, column], in_turn, atol=1e-6, rtol=0)
+
+
+def test_sinusoids_have_no_weights_and_an_end() -> None:
+    module = Sinusoidal(8).build(SIZES)
+    assert not list(module.parameters())
+    assert not module.state_dict()
+    with pytest.raises(ValueError, match="9 tokens is longer than the model's 8 positions"):
+        module.embed(torch.arange(9)[None])
+
+
+def test_an_odd_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be even, got 13"):
+        Sinusoidal().build(replace(SIZES, d_model=13, n_heads=1))
+
+
+def test_weights_begin_as_the_released_code_draws_them() -> None:
+    model = MODELS["transformer-mini"].build().initialize(0)
+    up = model.backbone.encoder.layers[0].feed_forward.up
+    assert isinstance(model.backbone.encoder.a.initialize, Glorot)
+    assert float(up.weight.detach().abs().max()) <= math.sqrt(6 / (256 + 1024))
+    assert float(up.weight.detach().var()) == pytest.approx(2 / (256 + 1024), rel=0.02)
+    assert not up.bias.detach().any()
+    table = model.backbone.tokens.weight.detach()
+    assert float(table.var()) == pytest.approx(1 / 256, rel=0.02)
