@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from unmask.hiding import objectives
-from unmask.hiding.objectives import parts_of
+from unmask.hiding.conceal import Sentinels
+from unmask.hiding.objectives import AnyObjective, Denoise, Hide, InOneStack, parts_of
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
 
@@ -22,8 +23,6 @@ HIDDEN = {
     ("permuted",): "words, in a random order",
 }
 DENOISED = {
-    objectives.T5: "spans",
-    objectives.BART: "spans, and the order of sentences; all of the text is asked",
     objectives.MASS: "half of the text, in one run",
     objectives.UL2: "spans, short and long, few and many, and the end; the model is told which",
 }
@@ -38,16 +37,25 @@ BESIDES = {
     "corrected": "words; what stood where a generator put others, and whose part a crop is",
     "boundary": "spans of words, also from their two ends",
 }
-
-
 OF_PAIRS = {"transformer": "nothing: it learns to say one text for another"}
+
+
+def denoised(objective: AnyObjective) -> str | None:
+    """What an encoder does not see, where a decoder says it."""
+    if isinstance(objective, InOneStack):
+        return denoised(objective.objective)
+    if isinstance(objective, Hide) and isinstance(objective.conceal, Sentinels):
+        return "spans"
+    if isinstance(objective, Denoise):
+        return "spans, and the order of sentences; all of the text is asked"
+    return DENOISED.get(objective)
 
 
 def hidden(card: Published) -> str:
     if card.family in OF_PAIRS:
         return OF_PAIRS[card.family]
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
-    what = DENOISED.get(card.objective) if what is None else what
+    what = denoised(card.objective) if what is None else what
     mixed = tuple(parts_of(card.objective))
     what = (MIXED[mixed] if mixed else HIDDEN[card.objective.asks]) if what is None else what
     return what.replace("words", "whole words") if "whole-word" in card.name else what
