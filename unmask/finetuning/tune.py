@@ -335,16 +335,16 @@ def _all(job: Job) -> Tuned:
     if job.tuning.search:
         report["search"] = [plain_trial(one) for one in trials(job.folder)]
     n_short = sum(question.shortened for question in job.dev)
-    notes = [
-        *job.notes,
-        *job.warnings,
+    found = [
         *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev"),
         *of_targets(job.asked, n_short, len(job.data.dev), "dev"),
         *_signatures(asked, job, opened.model, said),
     ]
+    for note in found:
+        job.say(note)
     tuned = Tuned(
         opened=opened, task=asked.task, tuning=job.tuning, scored=tuple(scored), best=best[0],
-        notes=tuple(notes), folder=job.folder if job.kept else None,
+        notes=(*job.notes, *job.warnings, *found), folder=job.folder if job.kept else None,
     )  # fmt: skip
     if job.kept:
         _write(job, tuned, report)
