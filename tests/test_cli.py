@@ -451,7 +451,10 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --set rate=nan", "--set rate=nan: rate must be above 0"),
         ("{}/small.toml {}/text.txt --set nonsense", "--set nonsense: must be key=value"),
         ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
-        ("{}/small.toml {}/text.txt --set optimizer=Adam", "one of ['AdamW', 'Lamb', 'Muon']"),
+        (
+            "{}/small.toml {}/text.txt --set optimizer=Adam",
+            "one of ['Adafactor', 'AdamW', 'Lamb', 'Muon']",
+        ),
         (
             "{}/small.toml {}/text.txt --set unit=corpus",
             "unit = corpus: its rows are of several documents, and next_sentence is asked",

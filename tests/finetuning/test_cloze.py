@@ -156,7 +156,7 @@ def test_mistakes_are_named() -> None:
         asked("gpt2", texts=("a", "b"))
     with pytest.raises(ValueError, match="length must be at least 13, since the pattern"):
         asked("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
-    with pytest.raises(ValueError, match="classify does what cloze does"):
+    with pytest.raises(ValueError, match="classify lets it say labels in words"):
         heads_for(asked("bert").task, toy.card("t5"))
 
 

@@ -45,6 +45,7 @@ PUBLISHED = {
     "XQuAD English": (6081, 1857, 1190),
     "DREAM": (6116, 2040, 2041),
     "ROC story cloze": (1871, None, 1871),
+    "AESLC": (14436, 1960, 1906),
 }
 """Rows of train, dev and test; of what the shared data hold a part of, of that part."""
 LARGE = 6000
@@ -315,6 +316,9 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
             assert found
             assert all(text[start : start + len(one)] == one for one, start in found)
         return set()
+    if entry.task == "generate":
+        assert all(isinstance(truth, str) for _, truth in truths)
+        return set()
     if entry.task == "regress":
         assert all(0 <= reading.number(t, entry.label, table.where(i)) <= 5 for i, t in truths)
         return set()
@@ -324,7 +328,7 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 def test_all_that_the_shared_data_hold_is_found() -> None:
     found = [entry.name for name in SUITES for entry in find(name, SHARED)[0]]
-    assert found == list(PUBLISHED)
+    assert list(dict.fromkeys(found)) == list(PUBLISHED)
 
 
 def check(suite: str, name: str) -> None:

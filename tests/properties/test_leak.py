@@ -25,11 +25,12 @@ def tiny(a: Architecture, **changes) -> Architecture:
 
 
 def build(family: str, **changes):
-    """Build a tiny model; changes are of the only stack, or of the decoder."""
+    """Build a tiny model; changes are of the only stack, the decoder, or both that share layers."""
     card = FAMILIES[family]
     a = resized(card.architecture, 50)
     if isinstance(a, EncoderDecoderArchitecture):
-        a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder, **changes))
+        of_both = changes if a.shared else {}
+        a = replace(a, encoder=tiny(a.encoder, **of_both), decoder=tiny(a.decoder, **changes))
     else:
         a = tiny(a, **changes)
     model = replace(card, architecture=a).build().eval()

@@ -78,7 +78,7 @@ CASES = [
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
-    Case("masked next tokens", dict(objectives.GPT_BERT.named)["masked"], BERT, 0.225),
+    Case("masked next tokens", dict(objectives.GPT_BERT.named)["masked"], BERT, 0.15),
     Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),
     Case("GPT-BERT", objectives.GPT_BERT, GPT_BERT, None),
     Case("GPT-2", objectives.GPT, GPT2, 1.0),

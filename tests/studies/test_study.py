@@ -124,7 +124,15 @@ def test_a_mistake_is_told_before_anything_is_run(
 ) -> None:
     (home / "rates.toml").write_text(STUDY.replace(line, message), encoding="utf-8")
     folder = str(home / "out")
-    told = ["study", str(home / "rates.toml"), "--data", str(home / "text.txt"), "--out", folder]
+    told = [
+        "study",
+        str(home / "rates.toml"),
+        "--data",
+        str(home / "text.txt"),
+        "--out",
+        folder,
+        "--quiet",
+    ]
     status = cli.run(told)
     said = capsys.readouterr().err
     assert status == 2

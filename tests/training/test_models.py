@@ -178,7 +178,7 @@ def test_a_loader_goes_on_from_plain_data():
     batches = run("bert-mini").batches
     straight = [micro for (micro, _), _ in zip(batches(None), range(5), strict=False)]
     for (_, cursor), _ in zip(batches(None), range(2), strict=False):
-        assert set(cursor) == {"kind", "epoch", "window", "batch"}
+        assert set(cursor) == {"kind", "epoch", "window", "batch", "taken"}
     again = [micro for (micro, _), _ in zip(batches(cursor), range(3), strict=False)]
     for a, b in zip(straight[2:], again, strict=True):
         assert [x.inputs.tolist() for x in a] == [x.inputs.tolist() for x in b]

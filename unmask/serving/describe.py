@@ -119,9 +119,11 @@ def text(facts: Mapping[str, Any]) -> Iterator[str]:
     if "decoder" not in stacks:
         stacks = {"network": stacks}
     for name, stack in stacks.items():
-        if name != "kind":
+        if isinstance(stack, Mapping):
             yield f"\n{name}"
             yield from _fields(stack)
+    if stacks.get("shared") is True:
+        yield "\nthe layers of both are the same"
 
 
 def _fields(stack: Mapping[str, Any]) -> Iterator[str]:

@@ -135,8 +135,8 @@ def renumbered(family: Family, model: Model) -> Model:
 
     mT5's file has the sentinels itself, as ▁<extra_id_0> and so on.
     """
-    if family.n_sentinels:
-        found = [SENTINEL.match(piece.text) for piece in model.pieces]
+    found = [SENTINEL.match(piece.text) for piece in model.pieces]
+    if family.n_sentinels and any(found):
         each = zip(model.pieces, found, strict=True)
         return replace(model, pieces=tuple(Piece(m[1], 0.0, CONTROL) if m else p for p, m in each))
     if not family.fairseq:
