@@ -35,7 +35,7 @@ def markdown(made: Studied) -> str:
         "| --- |" + " ---: |" * (len(names) - 1),
         *(f"| {' | '.join(row)} |" for row in rows),
         "", " ".join(says), "",
-        *(f"- {one.name} was left out: {one.error}" for one in made.outcomes if one.error),
+        *(f"- {one.name} was left out: {one.error}\n" for one in made.outcomes if one.error),
         f"![Scores of each cell: dots are seeds, lines their means]({PICTURE})",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
