@@ -15,6 +15,7 @@ from unmask.model.initialize import Glorot, Normal
 from unmask.model.names import Fields, Names, activation, need, refuse, their_activation
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Sinusoidal
+from unmask.published import bart
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import FineTuning, Paper, Published
 from unmask.tokens.vocabulary import PAIRS as FRAME
@@ -43,20 +44,6 @@ ENCODER = Architecture(
 )
 SMOOTHING = 0.1  # section 5.4
 HEADS = {"language": Language(term="denoised", smoothing=SMOOTHING)}  # section 3.4: one table
-
-
-def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first.
-
-    The decoder is the same but causal, and reads the encoder.
-    """
-    decoder = replace(
-        encoder,
-        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
-        causal=True,
-        cross=True,
-    )
-    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
 
 
 def _attention(ours: str, theirs: str) -> list[str]:
@@ -205,7 +192,7 @@ TRANSFORMER_BASE = Published(
     name="transformer-base",
     family="transformer",
     paper=PAPER,
-    architecture=both(ENCODER),
+    architecture=bart.both(ENCODER),
     heads=HEADS,
     labels=None,
     finetuning=FineTuning(schedule="inverse_square_root", betas=(0.9, 0.98)),  # section 5.3
@@ -223,7 +210,7 @@ TRANSFORMER_BASE = Published(
 TRANSFORMER_BIG = replace(
     TRANSFORMER_BASE,
     name="transformer-big",
-    architecture=both(
+    architecture=bart.both(
         replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096, dropout=0.3)  # table 3
     ),
     rate=peak(1024, 4000),
@@ -236,7 +223,7 @@ TRANSFORMER_BIG = replace(
 TRANSFORMER_MINI = replace(
     TRANSFORMER_BASE,
     name="transformer-mini",
-    architecture=both(
+    architecture=bart.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=3, n_heads=4, d_ff=1024, dropout=0.3,
             position=Sinusoidal(512),
