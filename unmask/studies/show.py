@@ -9,7 +9,7 @@ from unmask.serving.markup import Html, tag
 from unmask.studies.studied import Outcome, Studied
 
 PICTURE = "plot.svg"
-LEFT, WIDE, GAP = 170, 150, 24
+LEFT, WIDE, GAP = 190, 150, 44
 """Units of the picture: names of cells, a column, what is between two."""
 TOP, ROW, BOTTOM = 44, 26, 34
 
