@@ -296,6 +296,19 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
     assert not (tmp_path / "no").exists()
 
 
+def test_a_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
+    changes = [
+        *COMMON, *SMALL["bert-tiny"], "architecture.embed_width=none",
+        "heads.generator={size=1.0,sharing='none'}",
+    ]  # fmt: skip
+    done = pretrain(
+        "electra-mini", data=text, out=tmp_path / "run", steps=2, changes=changes, quiet=True
+    )
+    generator = done.model.specs["generator"]
+    assert (generator.size, generator.sharing) == (1.0, "none")
+    assert load(tmp_path / "run" / "generator").model.stack.d_model == 32
+
+
 def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:
     first = run("roberta-mini", text, tmp_path / "first", steps=2)
     second = pretrain(
@@ -747,6 +760,9 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         ("length=1024", "at most the model's 512 positions"),
         ("architecture={d_modle=3}", "did you mean 'd_model'"),
         ("architecture={n_heads=3}", "not a multiple"),
+        ("heads.langauge.bias=false", "heads: unknown key 'langauge'; did you mean 'language'"),
+        ("heads.language=false", "heads.language: must be a table, got False"),
+        ("heads.language.sise=2", "unknown key 'heads.language.sise'"),
         ("rate=fast", "rate"),
         (
             "objective={kind='Hide', choose={kind='Everything'}, conceal={kind='Future'}}",

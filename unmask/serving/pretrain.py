@@ -22,7 +22,7 @@ from unmask.box import BOX
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
-from unmask.config import from_dict, to_dict
+from unmask.config import from_dict, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
@@ -474,7 +474,7 @@ def changed(card: Published, recipe: Recipe) -> Published:
             "use 'bucket'"
         )
     check_unit(recipe, objective)
-    offered = _offered(card)
+    offered = _offered(card, recipe.heads)
     terms = {asked_by(name, spec) for name, spec in offered.items()}
     if unasked := set(objective.asks) - terms:
         raise ValueError(
@@ -491,15 +491,28 @@ def changed(card: Published, recipe: Recipe) -> Published:
     return worded(made) if recipe.architecture else made
 
 
-def _offered(card: Published) -> dict[str, HeadSpec]:
-    """Return a card's heads, and those with which any model can answer a question of two texts."""
+def _offered(card: Published, changes: Mapping[str, Any]) -> dict[str, HeadSpec]:
+    """Return a card's heads, as the recipe has them, and those that any model can be asked by.
+
+    Raises:
+        ValueError: the recipe names a head that there is not, or what a head does not have.
+    """
     more: dict[str, HeadSpec] = {**OF_PARTS}
     if card.labels is not None:
         more |= {
             question.asks: replace(card.labels, term=question.asks, n_labels=2)
             for question in (NextSentence, SentenceOrder)
         }
-    return {**card.heads, **{n: s for n, s in more.items() if n not in card.heads}}
+    offered: dict[str, HeadSpec] = {**more, **card.heads}
+    for name, difference in changes.items():
+        if name not in offered:
+            raise ValueError(f"heads: {unknown(name, offered)}")
+        if not isinstance(difference, Mapping):
+            raise ValueError(f"heads.{name}: must be a table, got {difference!r}")
+        spec = offered[name]
+        plain = recipes.merge(to_dict(spec), difference)
+        offered[name] = from_dict(type(spec), plain, f"heads.{name}")
+    return offered
 
 
 def _begin(recipe: Recipe, card: Published) -> Opened | None:

@@ -115,6 +115,8 @@ class Recipe:
     """A folder or `hf:owner/name` whose weights and tokenizer begin it. None: from scratch."""
     architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Differences to the card's architecture, as plain data: {"d_model": 128}."""
+    heads: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Differences to the card's heads, likewise: {"generator": {"size": 1.0}}."""
     dropout: float | None = None
     look_beside: int = 0
     """In so many layers, the first, or in all, two heads begin by looking at the place before and
