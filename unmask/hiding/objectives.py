@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_chec
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import IGNORE, Example, Tokens
+from unmask.batch import IGNORE, SENTENCE, Example, Tokens
 from unmask.hiding.choose import (
     Contexts,
     Everything,
@@ -167,13 +167,13 @@ class NextSentence:
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2; `create_instances_from_document` in
     the released code. The text is cut at a random beginning of a sentence into A and B; for half of
-    the texts, and always where there is but one sentence, B comes from elsewhere and begins with a
-    random sentence there. Of 10 % of the texts only the first sentences are used, up to a random
-    length (`short_seq_prob`).
+    the texts B comes from elsewhere and begins with a sentence there. Of 10 % of the texts only the
+    first sentences are used, up to a random length (`short_seq_prob`).
 
-    Deviates: B from elsewhere fills the length of the row, not that of the longest row. So an
-    example is never longer than its row, whatever is drawn; published batches are padded to the
-    longest row anyway.
+    Deviates: B from elsewhere ends where its row ends, as what follows A does, and A begins where
+    both together are as long as the text. There, the longer of the two is cut at either end: where
+    rows are filled to the last token, lengths and ends would tell the label (docs/log.md).
+    Deviates: of a text of one sentence nothing is asked; there, B is then always from elsewhere.
     Deviates: a text is read by its position alone, so sentences that were not used are not put back
     for the next example: the next epoch asks for them.
     Deviates: B is drawn from all rows of other documents alike, published from all documents alike.
@@ -196,28 +196,36 @@ class NextSentence:
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
         """Cut the text; return A, B and the label.
 
-        Without another text, B is what follows A; if that is nothing, nothing is asked: the label
-        is IGNORE.
+        Of a single sentence nothing is asked: B is empty, and the label IGNORE. Without another
+        text, B is what follows A.
         """
-        room = max(len(text), 2)
-        target = room
+        used = text
         if rng.random() < self.short:
-            target = int(rng.integers(2, room, endpoint=True))
-        text, other = _until(text, target), text.other
-        starts = sentence_starts(text)
-        cut = int(rng.choice(starts[1:])) if len(starts) > 1 else len(text)
-        a, b = text[:cut], text[cut:]
+            used = _until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+        starts = sentence_starts(used)
+        if len(starts) < 2:
+            return text, text[len(text) :], IGNORE
+        cut = int(rng.choice(starts[1:]))
+        a, b = used[:cut], used[cut:]
         if self.single:
-            a, b = a[int(starts[starts < max(cut, 1)][-1]) :], _until(b, 1)
-        elsewhere = bool(rng.random() < self.random) or not len(b)
-        if not elsewhere:
+            a, b = a[int(starts[starts < cut][-1]) :], _until(b, 1)
+        other = text.other
+        if rng.random() >= self.random or other is None or not len(other):
             return a, b, 0
-        if not len(a) or other is None or not len(other):
-            return a, b, 0 if len(b) else IGNORE
-        least = 1 if self.single else max(1, target - len(a))
-        b = _until(other[int(rng.choice(sentence_starts(other))) :], least)
-        a, b = _trimmed(a, b, room, rng)
-        return a, b, 1
+        begins = _beginnings(other)
+        if self.single or len(used) < len(text):
+            b = _until(other[int(rng.choice(begins)) :], 1 if self.single else len(b))
+            b = b[: len(text) - 1]
+            return a[max(0, len(a) + len(b) - len(text)) :], b, 1
+        fit = begins[
+            (len(other) - begins >= len(text) - starts[-1]) & (begins > len(other) - len(text))
+        ]
+        if not len(fit):
+            return a, other[int(rng.choice(begins)) :][: len(b)], 1
+        b = other[int(rng.choice(fit)) :]
+        n = len(text) - len(b)
+        cut = int(starts[starts >= n][0])
+        return text[cut - n : cut], b, 1
 
 
 @dataclass(frozen=True)
@@ -1273,21 +1281,7 @@ def _until(text: Tokens, target: int) -> Tokens:
     return text[: int(enough[0])] if len(enough) else text[:]
 
 
-def _trimmed(a: Tokens, b: Tokens, room: int, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
-    """Take tokens from the longer text, from its front or its back, until both fit.
-
-    `truncate_seq_pair` in the released code; of two texts equally long, B.
-    """
-    if len(a) + len(b) <= room:
-        return a, b
-    shorter = min(len(a), len(b))
-    if shorter <= room // 2:
-        n_a = shorter if len(a) == shorter else room - shorter
-    else:
-        n_a = room - room // 2
-    return _some(a, n_a, rng), _some(b, room - n_a, rng)
-
-
-def _some(text: Tokens, n: int, rng: np.random.Generator) -> Tokens:
-    front = int(rng.binomial(len(text) - n, 0.5))
-    return text[front : front + n]
+def _beginnings(text: Tokens) -> Int[np.ndarray, "n"]:
+    """Return where sentences begin; only where there is none, the beginning of the text."""
+    starts = sentence_starts(text)
+    return starts if text.marks[0] & SENTENCE or len(starts) == 1 else starts[1:]
