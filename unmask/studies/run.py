@@ -88,7 +88,6 @@ def run_study(
     places = None if tasks_data is None else Path(tasks_data)
     benchmarks, _ = find(whole.tasks, places)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    check_sources([str(source) for source in sources])
     job = _Job(
         study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
         places=places, folder=Path(out), workers=workers, device=device, threads=threads,
@@ -97,6 +96,7 @@ def run_study(
     is_new = not job.folder.exists()
     made = job.keep(resume=resume)
     try:
+        check_sources([str(source) for source in sources])
         for n, cell in enumerate(now.cells, 1):
             job.say(f"{cell.name}, {n} of {len(now.cells)}")
             made = job.run_cell(cell)
