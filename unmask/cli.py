@@ -1438,7 +1438,11 @@ def convert(
 def study(
     name: Annotated[
         str,
-        typer.Argument(metavar="STUDY", help="bart-noises, or a .toml file with a study."),
+        typer.Argument(
+            metavar="STUDY",
+            help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, or a .toml "
+            "file with a study.",
+        ),
     ],
     more: MoreData = None,
     data: Data = None,

@@ -93,6 +93,13 @@ def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> 
     assert " ± " in page
 
 
+def test_test_files_are_left_alone_where_none_is_asked_for(home, tmp_path) -> None:
+    made = quick(home, tmp_path / "run", tested=False)
+    assert all(one.dev and not one.test for one in made.entries)
+    again = module.go_on(tmp_path / "run", terminal=None)
+    assert [one.dev for one in again.entries] == [one.dev for one in made.entries]
+
+
 def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
     home, tmp_path, monkeypatch
 ) -> None:
@@ -245,7 +252,7 @@ def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself()
     own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
     own |= {"options", "metric", "name"}
     assert set(one) - set(all_) == own
-    assert set(all_) - set(one) == {"tasks", "data"}
+    assert set(all_) - set(one) == {"tasks", "data", "tested"}
     fields = {field.name: field.default for field in dataclasses.fields(Tuning)}
     for name in set(one) & set(all_) - {"out"}:
         assert one[name].default == all_[name].default, name

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE, WORD, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.hiding import objectives
+from unmask.hiding.choose import Everything
+from unmask.hiding.conceal import Dropped
 from unmask.hiding.objectives import Hide, InOneStack
 from unmask.tokens.vocabulary import Special
 from unmask.training.recipe import Recipe
@@ -20,7 +22,12 @@ BART = Special(
     size=60, pad=1, start=2, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
     ids=frozenset(range(5)),
 )  # fmt: skip
-CASES = {"T5": (objectives.T5, T5), "BART": (objectives.BART, BART)}
+CASES = {
+    "T5": (objectives.T5, T5),
+    "BART": (objectives.BART, BART),
+    "rest": (objectives.T5_OBJECTIVES["prefix_language_model"], T5),
+    "all": (Hide(Everything(), Dropped()), T5),
+}
 TEXTS = st.lists(st.integers(5, 39), max_size=60).map(
     lambda ids: Tokens(np.array(ids, np.int64), np.full(len(ids), WORD))
 )
@@ -46,6 +53,8 @@ def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed)
     assert (one.rank[:n] == (0 if whole else np.arange(n))).all()
     size = InOneStack(objective, whole).size(np.array([len(text)]), special)[0]
     assert len(one.inputs) <= size
+    if len(text) > 1 and case in ("rest", "all"):
+        assert len(one.inputs) == size - 1  # the last token is asked, and not read
 
 
 def test_a_length_holds_both_sides() -> None:

@@ -1,21 +1,30 @@
 """A study: each cell is pretrained and tuned once, what is done is kept."""
 
 import json
+import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from toy_text import corpus
 
 from unmask import cli
 from unmask.finetuning.suite import Ran
+from unmask.hiding.choose import Tokenwise
+from unmask.hiding.conceal import InPlace
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, Hide
 from unmask.serving import pretrain as pretraining
+from unmask.studies import run as running
 from unmask.studies.catalogue import STUDIES, find_study
-from unmask.studies.run import run_study
+from unmask.studies.run import _check, run_study
 from unmask.studies.show import draw, markdown
 from unmask.studies.studied import Outcome, Studied
 from unmask.studies.study import Cell, Study, read_study
+from unmask.tokens.vocabulary import Special
 
 TASKS = """
 name = "toys"
@@ -76,9 +85,11 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     facts = json.loads((home / "out/pretrained/much/unmask.json").read_text())
     assert facts["recipe"]["objective"]["objective"]["choose"]["rate"] == 0.5
     assert facts["recipe"]["steps"] == 3
-    assert [one.name for one in (home / "out/text").iterdir()] == ["bert-tiny"]
+    made = [one.name for one in (home / "out/text").iterdir() if one.is_dir()]
+    assert made == ["bert-tiny"]
     page = (home / "out/README.md").read_text()
-    assert all(f"| {one.name} | {one.loss:.3f} |" in page for one in whole.outcomes)
+    for one in whole.outcomes:
+        assert f"| {one.name} | {one.parameters:,} | {one.loss:.3f} |" in page
     assert (home / "out/plot.svg").read_text() == draw(whole)
     again = going(home, resume=True)
     assert [one.averages() for one in again.outcomes] == [o.averages() for o in whole.outcomes]
@@ -147,18 +158,134 @@ def test_an_unknown_study_is_told_with_the_nearest() -> None:
         find_study("bart-noise")
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_cell_of_a_published_study_is_a_recipe(name: str) -> None:
-    from unmask.studies.run import _check
+def test_two_processes_share_the_cells(home: Path) -> None:
+    place = home / "out/.running/little"
+    place.mkdir(parents=True)
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], 'wb'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    told = [sys.executable, "-c", script, str(place / ".lock")]
+    with subprocess.Popen(
+        told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as another:
+        assert another.stdout is not None
+        assert another.stdout.readline() == "held\n"
+        made = going(home)
+        assert [bool(one.scores) for one in made.outcomes] == [False, True]
+        another.communicate()
+    made = going(home, resume=True)
+    assert [bool(one.scores) for one in made.outcomes] == [True, True]
 
-    for cell in STUDIES[name].cells:
-        _check(STUDIES[name], cell)
+
+def test_what_is_done_is_not_even_opened_again(home: Path) -> None:
+    made = going(home)
+    assert all(one.done(made.benchmarks) for one in made.outcomes)
+    assert {one.parameters for one in made.outcomes} == {made.outcomes[0].parameters} != {0}
+    shutil.rmtree(home / "out/pretrained")
+    shutil.rmtree(home / "out/tuned")
+    assert going(home, resume=True) == made
+
+
+@pytest.mark.parametrize("cells", [("little",), ("little", "much")])
+def test_a_cell_that_fails_is_told_and_the_others_are_run(
+    home: Path, monkeypatch, cells: tuple[str, ...]
+) -> None:
+    def diverge(base: Path, **_: object) -> None:
+        if base.name in cells:
+            raise ValueError("what the model says\nis not finite")
+        raise ReachedError("in the next cell")
+
+    monkeypatch.setattr(running, "finetune_suite", diverge)
+    error, message = ReachedError, "in the next cell"
+    if len(cells) == 2:
+        error, message = ValueError, "rates: no cell could be run; little: what the model says is"
+    with pytest.raises(error, match=message):
+        going(home)
+    assert "- little was left out: what the model says is" in (home / "out/README.md").read_text()
+    monkeypatch.undo()
+    whole = going(home, resume=True)
+    assert all(one.done(whole.benchmarks) for one in whole.outcomes)
+
+
+class ReachedError(Exception):
+    """The next cell was begun."""
+
+
+def test_text_that_cannot_be_read_leaves_no_folder(home: Path) -> None:
+    (home / "text.en").write_text("a")
+    for name, error in (("text.en", ValueError), ("none.txt", FileNotFoundError)):
+        with pytest.raises(error, match=name):
+            going(home, data=home / name)
+        assert not (home / "out").exists()
+
+
+SPECIAL = Special(size=8292, pad=0, start=0, end=1, after=(1,), sentinels=tuple(range(8192, 8292)))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
+    study = STUDIES[name]
+    assert study.name == name
+    assert study.paper
+    for cell in study.cells:
+        card, recipe = _check(study, cell)
+        with torch.device("meta"):
+            assert 1e6 < card.build().parameter_count() < 3e6
+        assert recipe.length is not None
+        # As many steps of as many rows, whatever a row holds.
+        assert recipe.batch_tokens == 16 * recipe.length
+        assert study.tokens_of(cell) / recipe.batch_tokens == study.tokens / (16 * 128)
+
+
+def test_the_studies_of_t5_ask_what_its_tables_do() -> None:
+    for name, table in {
+        "t5-objectives": T5_OBJECTIVES, "t5-rates": T5_RATES, "t5-spans": T5_SPANS,
+    }.items():  # fmt: skip
+        cells = STUDIES[name].cells
+        found = [_check(STUDIES[name], cell)[0].objective for cell in cells]
+        assert found == list(table.values())
+        for key, cell in zip(table, cells, strict=True):
+            assert cell.name.endswith(key if isinstance(key, str) else f"-{key:g}")
+
+
+def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() -> None:
+    study = STUDIES["t5-architectures"]
+    text: dict[str, set[int]] = {"denoising": set(), "language": set()}
+    layers: dict[str, tuple[int, ...]] = {}
+    for cell in study.cells:
+        card, recipe = _check(study, cell)
+        kind, asked = cell.name.split("+")
+        text[asked].add(card.objective.budget(recipe.length or 0, SPECIAL))
+        stacks = vars(card.architecture)
+        sides = [stacks[side] for side in ("encoder", "decoder") if side in stacks]
+        layers[kind] = tuple(a.n_layers for a in sides or [card.architecture])
+        n = len(sides) or 1
+        assert [a.d_model for a in sides or [card.architecture]] == [128] * n
+    assert [len(lengths) for lengths in text.values()] == [1, 1]
+    assert layers == {
+        "enc-dec": (2, 2), "shared": (2, 2), "half": (1, 1), "lm": (2,), "prefix-lm": (2,),
+    }  # fmt: skip
+
+
+def test_a_cell_s_objective_is_written_in_a_file_as_in_a_recipe(home: Path) -> None:
+    own = 'changes = ["objective.choose.rate=0.5"]'
+    told = 'objective = {kind="Hide",choose={kind="Tokenwise",rate=0.5},conceal={kind="InPlace"}}'
+    (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
+    study = read_study(home / "rates.toml")
+    assert _check(study, study.cells[1])[0].objective == Hide(Tokenwise(0.5), InPlace())
+    told = told.replace("Tokenwise", "Tokenwide")
+    (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rates.toml: cells\[1\].objective.choose.kind must be"):
+        read_study(home / "rates.toml")
 
 
 def some(scores: dict[str, tuple[float, ...]]) -> Studied:
     cells = tuple(Cell(name=name, model="bert-tiny") for name in scores)
     study = Study(name="s", asks="?", cells=cells, tasks="glue", tokens=1, seeds=2)
-    outcomes = tuple(Outcome(name=name, loss=1.0, scores=_ran(own)) for name, own in scores.items())
+    outcomes = tuple(
+        Outcome(name=name, parameters=5, loss=1.0, scores=_ran(own)) for name, own in scores.items()
+    )
     return Studied(study=study, benchmarks=("A", "B"), outcomes=outcomes)
 
 
@@ -172,9 +299,9 @@ def _ran(own: tuple[float, ...]) -> tuple[Ran, ...]:
 def test_the_average_is_of_each_seed() -> None:
     made = some({"x": (0.2, 0.6), "y": ()})
     assert made.outcomes[0].averages() == pytest.approx([40, 50])
-    assert made.rows()[1][0] == ["x", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
-    assert made.rows()[1][1][2:] == ["", "", ""]
-    assert "| x | 1.000 | 25.0 ± 7.1 |" in markdown(made)
+    assert made.rows()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
+    assert made.rows()[1][1][3:] == ["", "", ""]
+    assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in markdown(made)
 
 
 def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:

@@ -234,8 +234,12 @@ def rewind(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
 
 
 @contextmanager
-def claim(folder: Path) -> Generator[None, None, None]:
+def claim(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
     """Keep other processes from training in the same run folder, for as long as this process lives.
+
+    Args:
+        folder: of the run.
+        wait: until no other process does.
 
     Raises:
         ValueError: another process does.
@@ -249,7 +253,7 @@ def claim(folder: Path) -> Generator[None, None, None]:
         try:
             # A record lock: unlike flock's, it does not live on in worker processes when this one
             # is killed.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise ValueError(f"{folder}: another process is training in this folder") from None
         except OSError as error:

@@ -104,6 +104,7 @@ class _Kept:
     opened: bool
     """The model was given open."""
     data: Path | None
+    tested: bool = True
     ran: dict[str, Ran] = field(default_factory=dict[str, Ran])
 
     def result(self) -> SuiteRun:
@@ -123,6 +124,7 @@ class _Kept:
             "tune": made.tune,
             "recipe": to_dict(self.recipe),
             "opened": self.opened,
+            "tested": self.tested,
             "data": None if self.data is None else str(self.data),
             "average": made.average,
             "entries": [_plain(one) for one in made.entries],
@@ -165,6 +167,7 @@ def finetune_suite(
     precision: Precision = "auto",
     device: str = "auto",
     resume: bool = False,
+    tested: bool = True,
     terminal: TextIO | None = sys.stderr,
 ) -> SuiteRun:
     """Fine-tune a model on each benchmark of a suite, as `finetune` does on one.
@@ -203,6 +206,7 @@ def finetune_suite(
         precision: of the model's weights while training.
         device: "auto", "cpu", "cuda", ...
         resume: go on with the suite in `out`: what is finished there is not run again.
+        tested: the test files are scored, too, where there are any.
         terminal: where progress is shown. None: nowhere.
 
     Raises:
@@ -226,7 +230,7 @@ def finetune_suite(
     )  # fmt: skip
     return _all(
         template, opened=opened, out=Path(out), data=None if data is None else Path(data),
-        resume=resume, device=device, terminal=terminal,
+        resume=resume, tested=tested, device=device, terminal=terminal,
     )  # fmt: skip
 
 
@@ -246,7 +250,10 @@ def go_on(
         raise ValueError(f"{out}: was given its model open; give it again, in Python")
     tuning = tuning if base is None else replace(tuning, base=base)
     data = None if said["data"] is None else Path(said["data"])
-    return _all(tuning, out=out, data=data, resume=True, device=device, terminal=terminal)
+    return _all(
+        tuning, out=out, data=data, resume=True, tested=said.get("tested", True), device=device,
+        terminal=terminal,
+    )  # fmt: skip
 
 
 def _all(
@@ -256,19 +263,22 @@ def _all(
     out: Path,
     data: Path | None,
     resume: bool,
+    tested: bool,
     device: str,
     terminal: TextIO | None,
 ) -> SuiteRun:
     """Run all benchmarks that are left, each as the template says but for what is its own."""
     suite, folder = template.train, out
     entries, notes = find(suite, data)
+    entries = entries if tested else [replace(entry, test=None) for entry in entries]
     places = _places(entries)
     _check_place(folder, suite, resume)
     if resume and (folder / FACTS).is_file():
         check_same(folder, _read(folder).get("recipe", to_dict(template)), template)
     kept = _Kept(
-        folder=folder, notes=tuple(notes), recipe=template, opened=opened is not None, data=data
-    )
+        folder=folder, notes=tuple(notes), recipe=template, opened=opened is not None, data=data,
+        tested=tested,
+    )  # fmt: skip
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with checkpoints.claim(folder):

@@ -1,6 +1,7 @@
 """SUITES: the explicit table of published benchmarks, by name."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from unmask.config import unknown
@@ -154,6 +155,14 @@ GLUE = Suite(
 def _of(suite: Suite, name: str) -> Benchmark:
     """Return a benchmark of another suite."""
     return next(one for one in suite.benchmarks if one.name == name)
+
+
+def _written(name: str, *, of: Suite, prefix: str, longest: int) -> Benchmark:
+    """Return a benchmark of labels whose labels are written, token by token."""
+    return replace(
+        _of(of, name), task="generate", labels=(), metric="exact_match",
+        options={"prefix": prefix, "longest": longest},
+    )  # fmt: skip
 
 
 def _sick(label: str, theirs: str) -> tuple[Files, ...]:
@@ -538,10 +547,24 @@ TEXT_TO_TEXT = Suite(
     ),
 )  # fmt: skip
 
+AS_TEXT = Suite(
+    name="as-text",
+    within=TEXT_TO_TEXT.within,
+    note="labels are written as text, and what is written may be no label",
+    benchmarks=(
+        _written("SST-2", of=GLUE, prefix="sst2 sentence: ", longest=4),
+        _written("SICK entailment", of=SICK, prefix="sick ", longest=12),
+        _of(TEXT_TO_TEXT, "AESLC"),
+    ),
+)
+"""The same tasks, all of them text for text (Raffel et al. 2020, section 2.4), so that networks of
+one stack and of two are asked alike."""
+
 SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
         GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES, TEXT_TO_TEXT,
+        AS_TEXT,
     )
 }  # fmt: skip
 

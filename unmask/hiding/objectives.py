@@ -1017,11 +1017,16 @@ class InOneStack:
         return None
 
     def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
-        """Count the tokens of both sides, at most: twice the longer one, or what spans take."""
+        """Count the tokens of both sides, at most: twice the longer one, or what spans take.
+
+        Where hidden tokens are gone, each token is on one side.
+        """
         n = np.asarray(n)
         longer = self.objective.size(n, special)
         if not isinstance(self.objective, Hide):
             return 2 * longer
+        if isinstance(self.objective.conceal, Dropped):
+            return longer + len(special.after)
         folded = self.objective.choose.folded(n)
         short = len(special.after) + np.where(n >= self.objective.choose.least, folded.hidden, 0)
         return longer + np.minimum(short, longer)

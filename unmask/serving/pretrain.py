@@ -139,7 +139,7 @@ def pretrain(
     sampling: int | float | None = None,
     seed: int | None = None,
     checkpoint_every: int | None = None,
-    changes: Sequence[str] = (),
+    changes: Sequence[str | Mapping[str, Any]] = (),
     resume: bool = False,
     workers: int = 0,
     device: str = "auto",
@@ -174,7 +174,7 @@ def pretrain(
             one folder, each).
         seed: of everything that is drawn.
         checkpoint_every: steps.
-        changes: `key=value`, as for `--set`: any other key of the recipe.
+        changes: `key=value`, as for `--set`, or plain data: any other key of the recipe.
         resume: go on with the run in `out`, from its newest whole checkpoint, or from the start if
             it has none.
         workers: processes that prepare the data and make batches; what is learned does not depend

@@ -4,45 +4,63 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unmask.config import unknown
+from unmask.hiding.choose import Everything, Tokenwise
+from unmask.hiding.conceal import Dropped
+from unmask.hiding.noise import (
+    DocumentRotation,
+    SentencePermutation,
+    TextInfilling,
+    TokenDeletion,
+    TokenMasking,
+)
+from unmask.hiding.objectives import (
+    T5,
+    T5_OBJECTIVES,
+    T5_RATES,
+    T5_SPANS,
+    Denoise,
+    Hide,
+    InOneStack,
+    Objective,
+)
 from unmask.studies.study import Cell, Study, read_study
 
-TINY = (
-    "architecture.encoder.d_model=128",
-    "architecture.encoder.n_layers=2",
-    "architecture.encoder.n_heads=2",
-    "architecture.encoder.d_ff=512",
-    "architecture.decoder.d_model=128",
-    "architecture.decoder.n_layers=2",
-    "architecture.decoder.n_heads=2",
-    "architecture.decoder.d_ff=512",
-    "batch_tokens=2048",
-)
-"""Two layers, 128 wide, on either side; many small steps teach more on a core or two than few."""
+ROWS = 16
+"""Of a step: many small steps teach more on a core or two than few."""
+LAYERS = 2
 
 
-def _noises(*each: str) -> tuple[str, ...]:
-    return (f"objective.noises=[{', '.join(each)}]",)
+def _tiny(*stacks: str, layers: int = LAYERS) -> tuple[str, ...]:
+    """Make every stack 128 wide."""
+    sizes = {"d_model": 128, "n_layers": layers, "n_heads": 2, "d_ff": 512}
+    return tuple(
+        f"architecture.{stack}{key}={value}" for stack in stacks for key, value in sizes.items()
+    )
 
 
-_MASKS = '{kind="TokenMasking",choose={kind="Tokenwise",rate=0.15}}'
-_DELETION = '{kind="TokenDeletion",choose={kind="Tokenwise",rate=0.15}}'
-_INFILLING = '{kind="TextInfilling",rate=0.3,mean=3.0}'
-_ROTATION = '{kind="DocumentRotation"}'
-_SHUFFLING = '{kind="SentencePermutation"}'
+def _rows(length: int) -> tuple[str, ...]:
+    return (f"length={length}", f"batch_tokens={ROWS * length}")
+
+
+TWO_STACKS = ("encoder.", "decoder.")
+TEXT = 128
+"""Tokens of a row, of two stacks on the side that has more."""
+TINY = (*_tiny(*TWO_STACKS), *_rows(TEXT))
+
 
 BART_NOISES = Study(
     name="bart-noises",
     asks="What should a text be read through, if it is to be said as it was?",
     paper="Lewis et al. 2020, arXiv:1910.13461, table 1",
     cells=tuple(
-        Cell(name=name, model="bart-mini", changes=_noises(*each))
-        for name, each in {
-            "masking": (_MASKS,),
-            "deletion": (_DELETION,),
-            "infilling": (_INFILLING,),
-            "rotation": (_ROTATION,),
-            "shuffling": (_SHUFFLING,),
-            "infilling+shuffling": (_SHUFFLING, _INFILLING),
+        Cell(name=name, model="bart-mini", objective=Denoise(noises))
+        for name, noises in {
+            "masking": (TokenMasking(Tokenwise(0.15)),),
+            "deletion": (TokenDeletion(Tokenwise(0.15)),),
+            "infilling": (TextInfilling(rate=0.3, mean=3.0),),
+            "rotation": (DocumentRotation(),),
+            "shuffling": (SentencePermutation(),),
+            "infilling+shuffling": (SentencePermutation(), TextInfilling(rate=0.3, mean=3.0)),
         }.items()
     ),
     changes=TINY,
@@ -50,7 +68,86 @@ BART_NOISES = Study(
     tokens=8_000_000,
 )
 
-STUDIES: Mapping[str, Study] = {study.name: study for study in (BART_NOISES,)}
+
+def _objectives(name: str, table: int, asks: str, each: Mapping[str, Objective]) -> Study:
+    return Study(
+        name=name,
+        asks=asks,
+        paper=f"Raffel et al. 2020, arXiv:1910.10683, table {table}",
+        cells=tuple(Cell(name=n, model="t5-mini", objective=o) for n, o in each.items()),
+        changes=TINY,
+        tasks="text-to-text",
+        tokens=8_000_000,
+    )
+
+
+T5_STUDIES = (
+    _objectives(
+        "t5-objectives", 3, "What should an encoder be shown of a text, and a decoder be asked?",
+        T5_OBJECTIVES,
+    ),
+    _objectives(
+        "t5-rates", 6, "How much of a text should be hidden?",
+        {f"rate-{rate:g}": objective for rate, objective in T5_RATES.items()},
+    ),
+    _objectives(
+        "t5-spans", 7, "How long should hidden spans be?",
+        {f"span-{mean:g}": objective for mean, objective in T5_SPANS.items()},
+    ),
+)  # fmt: skip
+
+
+_WRITE_ALL = Hide(Everything(), Dropped())
+_WRITE_REST = T5_OBJECTIVES["prefix_language_model"]
+assert isinstance(_WRITE_REST, Hide)
+
+
+def _compared(kind: str) -> tuple[Cell, Cell]:
+    """Return an architecture of T5's table 2 under both of its objectives.
+
+    The stack of L layers is the unit: two of L, the same with shared layers, two of L / 2, and
+    language models of L layers, which cost as much as two stacks (section 3.2.2).
+    """
+    one = {"lm": False, "prefix-lm": True}.get(kind)
+    name = "enc-dec" if kind == "" else kind
+    model = f"t5-{kind}-mini".replace("--", "-")
+    if one is None:
+        sizes = _tiny(*TWO_STACKS, layers=LAYERS // 2 if kind == "half" else LAYERS)
+        rows = dict.fromkeys(("denoising", "language"), TEXT)
+        objectives: tuple[Hide, Hide] = T5, _WRITE_REST
+    else:
+        # As much text as two stacks read in 128: 141 tokens hidden in spans, else 127 and two ends.
+        sizes, rows = _tiny(""), {"denoising": 157, "language": 129}
+        objectives = T5, _WRITE_REST if one else _WRITE_ALL
+    denoising, language = (
+        Cell(
+            name=f"{name}+{what}",
+            model=model,
+            objective=objective if one is None else InOneStack(objective, whole=one),
+            changes=(*sizes, *_rows(length)),
+            reads=length / TEXT,
+        )
+        for (what, length), objective in zip(rows.items(), objectives, strict=True)
+    )
+    return denoising, language
+
+
+T5_ARCHITECTURES = Study(
+    name="t5-architectures",
+    asks="One stack or two, for as many parameters or as much computing?",
+    paper="Raffel et al. 2020, arXiv:1910.10683, table 2",
+    cells=tuple(
+        cell for kind in ("", "shared", "half", "lm", "prefix-lm") for cell in _compared(kind)
+    ),
+    tasks="as-text",
+    tokens=8_000_000,
+)
+"""What a standard language model is asked of a text: all of it, from its beginning on; others, the
+rest after a point (section 3.2.3)."""
+
+STUDIES: Mapping[str, Study] = {
+    study.name: study for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES)
+}
 
 
 def find_study(name: str) -> Study:

@@ -1,8 +1,10 @@
 """Running a study: each cell is pretrained and tuned; what is done is kept, and goes on."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -11,11 +13,12 @@ from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
 from unmask.finetuning.results import as_json
-from unmask.finetuning.suite import finetune_suite
+from unmask.finetuning.suite import Ran, finetune_suite
 from unmask.finetuning.suites import find
+from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import read_facts
-from unmask.serving.prepare import prepare
+from unmask.serving.prepare import check_sources, prepare
 from unmask.serving.pretrain import card_recipe, changed, pretrain
 from unmask.serving.record import FACTS as RUN
 from unmask.serving.record import read_record
@@ -24,6 +27,7 @@ from unmask.studies.show import PICTURE, draw, markdown
 from unmask.studies.studied import Outcome, Studied
 from unmask.studies.study import Cell, Study
 from unmask.training import recipe as recipes
+from unmask.training.recipe import Recipe
 
 FACTS = "study.json"
 
@@ -48,11 +52,13 @@ def run_study(
     """Pretrain the cells of a study under one budget, tune each on the same tasks, and compare.
 
     The folder holds `study.json`, the table in `README.md`, the picture `plot.svg`, and all runs.
+    Several processes may run the same study in it: each takes the next cell that none is about.
+    A cell that cannot be trained is left out and told, and the others are run.
 
     Args:
         study: a name of `unmask.studies.catalogue.STUDIES`, a TOML file, or a Study.
-        data: text to pretrain on: files, folders, globs, `hf:owner/name`. Cells of one model share
-            what is made of it.
+        data: text to pretrain on: files, folders, globs, `hf:owner/name`. Cells share what is
+            made of it if their models' tokenizers are alike.
         out: a new folder, unless `resume`.
         tasks_data: where the files of the tasks are. None: they are fetched from the Hub.
         cells: names of those to run now; others are run when the study goes on. None: all.
@@ -83,27 +89,33 @@ def run_study(
     benchmarks, _ = find(whole.tasks, places)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _Job(
-        study=whole, sources=sources, places=places, folder=Path(out), workers=workers,
-        device=device, threads=threads, terminal=terminal,
+        study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
+        places=places, folder=Path(out), workers=workers, device=device, threads=threads,
+        terminal=terminal,
     )  # fmt: skip
-    job.check_place(resume=resume)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    with claim(job.folder):
-        sweep(job.folder)
-        made = job.known(tuple(one.name for one in benchmarks))
-        job.write(made)
+    is_new = not job.folder.exists()
+    made = job.keep(resume=resume)
+    try:
+        check_sources([str(source) for source in sources])
         for n, cell in enumerate(now.cells, 1):
             job.say(f"{cell.name}, {n} of {len(now.cells)}")
-            made = made.put(job.outcome(cell))
-            job.write(made)
+            made = job.run_cell(cell)
+    except (ValueError, OSError):
+        if is_new and not (job.folder / "pretrained").exists():
+            shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
+        raise
+    failed = [one for one in made.outcomes if one.error and now.has(one.name)]
+    if len(failed) == len(now.cells):
+        raise ValueError(f"{whole.name}: no cell could be run; {failed[0].name}: {failed[0].error}")
     return made
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """A study, about to be run or gone on with."""
+    """A study, about to be run or gone on with; other processes may run other cells of it."""
 
     study: Study
+    benchmarks: tuple[str, ...]
     sources: tuple[str | Path, ...]
     places: Path | None
     folder: Path
@@ -122,16 +134,45 @@ class _Job:
         if self.terminal is not None:
             print(text, file=self.terminal, flush=True)
 
-    def check_place(self, *, resume: bool) -> None:
+    def keep(self, outcome: Outcome | None = None, *, resume: bool = True) -> Studied:
+        """Write what is there of each cell, and an outcome that is new; one process at a time.
+
+        Raises:
+            ValueError: the folder is not this study's, or not to be gone on with.
+        """
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder}: is a file; a study needs a folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with claim(self.folder, wait=True):
+            self._check_place(resume=resume)
+            sweep(self.folder)
+            made = self._known()
+            made = made if outcome is None else made.put(outcome)
+            self._write(made)
+        return made
+
+    def run_cell(self, cell: Cell) -> Studied:
+        """Run a cell, unless it is done or another process is about it."""
+        place = self.folder / ".running" / cell.name
+        place.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(claim(place))
+            except ValueError:
+                self.say(f"{cell.name} is run by another process")
+                return self.keep()
+            made = self.keep()
+            was = next(one for one in made.outcomes if one.name == cell.name)
+            return made if was.done(self.benchmarks) else self.keep(self._outcome(cell))
+
+    def _check_place(self, *, resume: bool) -> None:
         """Check that the folder is new, or holds this study.
 
         Raises:
             ValueError: it is not.
         """
         folder, path = self.folder, self.folder / FACTS
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder}: is a file; a study needs a folder")
-        if not folder.is_dir() or all(one.name.startswith(".") for one in folder.iterdir()):
+        if all(one.name.startswith(".") for one in folder.iterdir()):
             return
         if not path.is_file():
             raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
@@ -147,74 +188,93 @@ class _Job:
         if was.get("data") != self.told["data"]:
             raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
 
-    def known(self, benchmarks: tuple[str, ...]) -> Studied:
+    def _known(self) -> Studied:
         """Return what is there of each cell."""
         path = self.folder / FACTS
         said = _read(path).get("cells", []) if path.is_file() else []
         was = {one.name: one for one in (from_dict(Outcome, plain, str(path)) for plain in said)}
         return Studied(
             study=self.study,
-            benchmarks=benchmarks,
+            benchmarks=self.benchmarks,
             outcomes=tuple(was.get(c.name, Outcome(name=c.name)) for c in self.study.cells),
         )
 
-    def write(self, made: Studied) -> None:
+    def _write(self, made: Studied) -> None:
         """Write the facts, the table and the picture."""
         cells = [to_dict(one) for one in made.outcomes]
         write_whole(self.folder / FACTS, as_json({"format": 1, **self.told, "cells": cells}))
         write_whole(self.folder / PICTURE, draw(made))
         write_whole(self.folder / "README.md", markdown(made))
 
-    def outcome(self, cell: Cell) -> Outcome:
-        """Pretrain a cell and tune it, or go on with that."""
+    def _outcome(self, cell: Cell) -> Outcome:
+        """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
+        text, made = self._text(cell), Outcome(name=cell.name)
         try:
-            self.pretrain(cell)
-        except FloatingPointError as error:
+            self._pretrain(cell, text)
+            record = read_record(self._run(cell))
+            made = Outcome(
+                name=cell.name,
+                parameters=int(record.facts.get("parameters") or 0),
+                loss=record.evaluation.last("loss"),
+                tokens=int(record.training.last("tokens") or 0),
+                seconds=round(record.seconds or 0.0, 1),
+            )
+            return replace(made, scores=self._scores(cell))
+        except (FloatingPointError, ValueError) as error:
             said = " ".join(str(error).split())
             self.say(f"{cell.name} is left out: {said}")
-            return Outcome(name=cell.name, error=said)
-        record = read_record(self.run(cell))
+            return replace(made, error=said)
+
+    def _scores(self, cell: Cell) -> tuple[Ran, ...]:
+        """Tune a cell on each task; test files are not scored, since the table has only dev."""
         tuned = self.folder / "tuned" / cell.name
         tuned.parent.mkdir(exist_ok=True)
-        suite = finetune_suite(
-            self.run(cell), tasks=self.study.tasks, out=tuned, data=self.places,
+        return finetune_suite(
+            self._run(cell), tasks=self.study.tasks, out=tuned, data=self.places,
             rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
-            device=self.device, resume=tuned.exists(), terminal=self.terminal,
-        )  # fmt: skip
-        return Outcome(
-            name=cell.name,
-            loss=record.evaluation.last("loss"),
-            tokens=int(record.training.last("tokens") or 0),
-            seconds=round(record.seconds or 0.0, 1),
-            scores=suite.entries,
-        )
+            device=self.device, resume=tuned.exists(), tested=False, terminal=self.terminal,
+        ).entries  # fmt: skip
 
-    def run(self, cell: Cell) -> Path:
+    def _run(self, cell: Cell) -> Path:
         """Name the folder of a cell's pretraining."""
         return self.folder / "pretrained" / cell.name
 
-    def pretrain(self, cell: Cell) -> None:
-        """Make tokens of the text, unless another cell of this model has, and train on them."""
-        run, text = self.run(cell), self.folder / "text" / cell.model
-        quiet = self.terminal is None
+    def _text(self, cell: Cell) -> Path:
+        """Make tokens of the text, for all cells whose models have the same, unless they are there.
+
+        Raises:
+            ValueError: the text cannot be read, or is too little for a vocabulary.
+        """
+        spec = published(cell.model).tokenizer
+        model = next(c.model for c in self.study.cells if published(c.model).tokenizer == spec)
+        text = self.folder / "text" / model
+        text.parent.mkdir(exist_ok=True)
+        with claim(text.parent, wait=True):
+            prepare(
+                self.sources, out=text, model=model, workers=max(1, self.workers),
+                quiet=self.terminal is None,
+            )  # fmt: skip
+        return text
+
+    def _pretrain(self, cell: Cell, text: Path) -> None:
+        """Train on tokens, unless that is done."""
+        run = self._run(cell)
         begun = (run / RUN).is_file()
         if begun and read_facts(run).get("finished"):
             return
-        for path in (run, text):
-            path.parent.mkdir(exist_ok=True)
-        prepare(self.sources, out=text, model=cell.model, workers=max(1, self.workers), quiet=quiet)
+        run.parent.mkdir(exist_ok=True)
         pretrain(
-            cell.model, data=text, out=run, tokens=self.study.tokens, resume=begun,
-            changes=[*self.study.changes, *cell.changes], workers=self.workers,
-            device=self.device, threads=self.threads, quiet=quiet,
+            cell.model, data=text, out=run, tokens=self.study.tokens_of(cell), resume=begun,
+            changes=self.study.changes_of(cell), workers=self.workers, device=self.device,
+            threads=self.threads, quiet=self.terminal is None,
         )  # fmt: skip
 
 
-def _check(study: Study, cell: Cell) -> None:
-    """Find what a cell has wrong before anything is run."""
+def _check(study: Study, cell: Cell) -> tuple[Published, Recipe]:
+    """Find what a cell has wrong before anything is run; return what it is."""
     try:
-        recipe = recipes.changed(card_recipe(cell.model), [*study.changes, *cell.changes])
-        changed(published(cell.model), recipe)
+        recipe = recipes.changed(card_recipe(cell.model), study.changes_of(cell))
+        return changed(published(cell.model), recipe), recipe
     except ValueError as error:
         raise ValueError(f"{study.name}: cell {cell.name}: {error}") from None
 

@@ -9,8 +9,8 @@ from unmask.serving.markup import Html, tag
 from unmask.studies.studied import Outcome, Studied
 
 PICTURE = "plot.svg"
-LEFT, WIDE, GAP = 190, 150, 44
-"""Units of the picture: names of cells, a column, what is between two."""
+LETTER, WIDE, GAP = 8, 150, 44
+"""Units of the picture: a letter of a cell's name, a column, what is between two."""
 TOP, ROW, BOTTOM = 44, 26, 34
 
 
@@ -19,10 +19,20 @@ def markdown(made: Studied) -> str:
     study = made.study
     names, rows = made.rows()
     many = study.seeds > 1
+    more = {cell.name: study.tokens_of(cell) for cell in study.cells if cell.reads != 1}
     says = [
         f"Each cell read {study.tokens:,} tokens of the same text, once, and was then tuned whole "
         f"on {'all' if study.rows is None else f'{study.rows:,}'} rows of each task, "
         f"{study.epochs:g} epochs, {study.seeds} {'seeds' if many else 'seed'}.",
+        *(
+            [
+                "Rows that hold both source and target have more tokens of as much text: "
+                + ", ".join(f"{name} read {n:,}" for name, n in more.items())
+                + "."
+            ]
+            if more
+            else []
+        ),
         "Scores are of 100, on the dev files; the average is over those of which more is better"
         + ("; ± is the standard deviation over the seeds of tuning." if many else "."),
         "Held-out losses are of each cell's own objective and cannot be compared where these "
@@ -44,14 +54,15 @@ def markdown(made: Studied) -> str:
 def draw(made: Studied) -> str:
     """Draw the scores: a dot for each seed, a stroke for their mean; returns an SVG document."""
     columns = [*made.benchmarks, "average"]
-    width = LEFT + len(columns) * (WIDE + GAP)
+    left = LETTER * max(len(one.name) for one in made.outcomes) + GAP
+    width = left + len(columns) * (WIDE + GAP)
     height = TOP + ROW * len(made.outcomes) + BOTTOM
     names = [
-        tag("text", one.name, x=LEFT - GAP, y=_middle(i) + 4, text_anchor="end")
+        tag("text", one.name, x=left - GAP, y=_middle(i) + 4, text_anchor="end")
         for i, one in enumerate(made.outcomes)
     ]
     each = [
-        _column(name, LEFT + i * (WIDE + GAP), [_values(name, one) for one in made.outcomes])
+        _column(name, left + i * (WIDE + GAP), [_values(name, one) for one in made.outcomes])
         for i, name in enumerate(columns)
     ]
     return tag(

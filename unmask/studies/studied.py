@@ -14,6 +14,8 @@ class Outcome:
     """What became of a cell, as far as it is."""
 
     name: str
+    parameters: int = 0
+    """Token vectors included."""
     loss: float | None = None
     """Of held-out text, by its own objective: of cells that ask otherwise it says nothing."""
     tokens: int = 0
@@ -21,12 +23,17 @@ class Outcome:
     """Of pretraining."""
     scores: tuple[Ran, ...] = ()
     error: str = ""
-    """Why it was not pretrained to its end, in a line."""
+    """Why it was not pretrained or tuned to its end, in a line."""
 
     def of(self, benchmark: str) -> list[float]:
         """Return its scores in a benchmark, of 100, one for each seed."""
         found = [ran for ran in self.scores if ran.name == benchmark]
         return points(found[0].metric, found[0].dev) if found else []
+
+    def done(self, benchmarks: Sequence[str]) -> bool:
+        """Say whether nothing of it is left to be run."""
+        scored = {ran.name for ran in self.scores if ran.dev}
+        return not self.error and scored.issuperset(benchmarks)
 
     def averages(self) -> list[float]:
         """Return, for each seed, the mean over benchmarks of which more is better."""
@@ -51,13 +58,14 @@ class Studied:
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Return the table: the names of its columns, and a row for each cell."""
-        names = ["cell", "held-out loss", *self.benchmarks, "average"]
+        names = ["cell", "parameters", "held-out loss", *self.benchmarks, "average"]
         return names, [self._row(one) for one in self.outcomes]
 
     def _row(self, one: Outcome) -> list[str]:
         loss = "left out" if one.error else "" if one.loss is None else f"{one.loss:.3f}"
         each = [mean_and_spread(one.of(name)) for name in self.benchmarks]
-        return [one.name, loss, *each, mean_and_spread(one.averages())]
+        size = f"{one.parameters:,}" if one.parameters else ""
+        return [one.name, size, loss, *each, mean_and_spread(one.averages())]
 
 
 def mean_and_spread(values: Sequence[float]) -> str:

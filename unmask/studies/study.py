@@ -1,12 +1,15 @@
 """A study as a value: which ways to pretrain are compared, for how long, and on which tasks."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from unmask.config import read_named
+from unmask.config import read_named, to_dict
 from unmask.finetuning.suites import SUITES
+from unmask.hiding.objectives import Objective
 from unmask.published.catalogue import published
 
 _FOLDER = re.compile(r"\w[\w.+-]*")
@@ -20,13 +23,20 @@ class Cell:
     """Of its folder, too."""
     model: str
     """A card's name."""
+    objective: Objective | None = None
+    """None: the card's."""
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
+    reads: float = 1.0
+    """How many tokens it reads for each of the study's. Not 1 where a row holds more of them for as
+    much text: source and target, of which two stacks count the longer."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if not _FOLDER.fullmatch(self.name):
             raise ValueError(f"cell {self.name!r}: its name must do for a folder, like 'span-3'")
+        if not 0 < self.reads < math.inf:
+            raise ValueError(f"cell {self.name!r}: reads must be above 0, got {self.reads}")
         published(self.model)
 
 
@@ -41,7 +51,7 @@ class Study:
     tasks: str
     """A name of `unmask.finetuning.suites.SUITES`, or a .toml file with a suite."""
     tokens: int
-    """That each cell reads, padding included."""
+    """That each cell reads, padding included; see `Cell.reads`."""
     changes: tuple[str, ...] = ()
     """Of the recipes of all cells, before their own."""
     rows: int | None = 1000
@@ -69,6 +79,19 @@ class Study:
                 f"study {self.name!r}: tasks must be a .toml file or one of {', '.join(SUITES)}, "
                 f"got {self.tasks!r}"
             )
+
+    def changes_of(self, cell: Cell) -> list[str | Mapping[str, Any]]:
+        """Return all that a cell's recipe has otherwise than its card's."""
+        own = [] if cell.objective is None else [{"objective": to_dict(cell.objective)}]
+        return [*self.changes, *own, *cell.changes]
+
+    def tokens_of(self, cell: Cell) -> int:
+        """Return how many tokens a cell reads."""
+        return math.ceil(self.tokens * cell.reads)
+
+    def has(self, name: str) -> bool:
+        """Say whether there is such a cell."""
+        return any(cell.name == name for cell in self.cells)
 
     def of(self, names: tuple[str, ...]) -> "Study":
         """Return the study of some of the cells; of all, where none is named.
