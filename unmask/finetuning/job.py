@@ -23,6 +23,7 @@ from unmask.finetuning.auxiliary import weight_of, with_next
 from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.by_text import ByText
+from unmask.finetuning.forms import plain_form
 from unmask.finetuning.framing import TOKENS
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.kinds.pooled import reads_two
@@ -381,6 +382,8 @@ def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
     if not n_cut:
         return []
     how = "are read in parts" if TASK_KINDS[task.does].in_parts else "are cut"
+    if (form := task.options.get("form")) and plain_form(form, "options.form").keep == "end":
+        how = "lose their beginning, of lines the oldest"
     return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
 
 
