@@ -537,7 +537,8 @@ def finetune(
         _option(
             "--train",
             metavar="FILE",
-            help="Labelled rows: .tsv, .csv, .json, .jsonl, .parquet, .conllu, .conll.",
+            help="Labelled rows: .tsv, .csv, .json, .jsonl, .parquet, .conllu, .conll; to generate "
+            "also a mixture of tasks, .toml.",
         ),
     ] = None,
     tasks: Annotated[
@@ -633,9 +634,13 @@ def finetune(
         ),
     ] = 0.1,
     schedule: Annotated[
-        Literal["linear", "inverse_square_root"] | None,
+        Literal["linear", "inverse_square_root", "constant"] | None,
         _option("--schedule", help="How the rate then falls.", default="as in the model's paper"),
     ] = None,
+    optimizer: Annotated[
+        Literal["adamw", "adafactor"],
+        _option("--optimizer", help="adafactor: relative rates, 1e-3 and constant as T5's."),
+    ] = "adamw",
     average: Annotated[
         int,
         _option(
@@ -725,6 +730,7 @@ def finetune(
         "batch_tokens": batch_tokens,
         "warmup": warmup,
         "schedule": schedule,
+        "optimizer": optimizer,
         "average": average,
         "weight_decay": weight_decay,
         "class_weights": class_weights,
@@ -1057,6 +1063,10 @@ def predict(
             help="Rows with the columns of training; or .txt, whose lines are read as TEXT is.",
         ),
     ] = None,
+    part: Annotated[
+        str | None,
+        _option("--part", metavar="NAME", help="Which task, of a model that learned a mixture."),
+    ] = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
@@ -1068,6 +1078,7 @@ def predict(
     by spaces.
     """
     pipeline = _load(model, device)
+    pipeline = pipeline if part is None else pipeline.part(part)
     given: Iterable[Any]
     if input is None:
         given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))

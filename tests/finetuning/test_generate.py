@@ -12,8 +12,11 @@ import toy_models as toy
 from unmask.batch import IGNORE
 from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning import job as jobs
-from unmask.finetuning.by_text import ByText
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.by_text import ByText, Written
+from unmask.finetuning.job import of_cuts
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, heads_for, options
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.plan import read as plan_read
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.score import score, score_file
 from unmask.finetuning.tables import read
@@ -227,6 +230,110 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
         options("generate", {"longest": 0})
     with pytest.raises(ValueError, match="but the option prefix"):
         KIND.settled(replace(task(), name="sst2"), toy.card("t5"), [])
+
+
+def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: Path, header: str):
+    """Read rows as a form says, and ask a model; also the options that the file decided."""
+    asked_for = Tuning(
+        base="x", task="generate", train=str(toy.write(folder / "rows.tsv", rows, header)),
+        dev=str(toy.write(folder / "dev.tsv", rows, header)), options={"form": form},
+    )  # fmt: skip
+    return plan_read(asked_for)
+
+
+def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> None:
+    rows = [("a cat", "a dog", "2.57"), ("the sun", "the moon", "5")]
+    data = read_by("stsb", rows, tmp_path, "sentence1\tsentence2\tscore")
+    assert data.columns == Columns(texts=("sentence1", "sentence2"), label="score")
+    assert [item.truth for item in data.train] == [("2.6", "2.57"), ("5.0",)]
+    one = replace(task(columns=data.columns), options=options("generate", data.options))
+    (question, _) = ask(one, toy.card("t5"), toy.tokenizer("t5")).questions(data.train)
+    end = toy.tokenizer("t5").special.end
+    expected = ids("t5", "stsb sentence1: a cat sentence2: a dog")
+    assert question.example.source.tolist() == [*expected, end]
+    assert question.example.targets.tolist() == [*ids("t5", "2.6"), end]
+    assert choose_metric(one, None) == "pearson"
+    found = KIND.measure(one, [item.truth for item in data.train], ["2.6", "5"])
+    assert found["pearson"] == pytest.approx(1)
+    asking = ask(one, toy.card("t5"), toy.tokenizer("t5"))
+    said = [Written(ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]
+    assert [asking.answer(data.train[0], one) for one in said] == [
+        {"answer": "2.6", "number": 2.6},
+        {"answer": "a cat", "number": None},
+    ]
+
+
+def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
+    data = read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "sentence\tlabel")
+    assert [item.truth for item in data.train] == [("positive",), ("negative",)]
+    with pytest.raises(ValueError, match=r"rows.tsv:2: label '2' .* is none of those"):
+        read_by("sst2", [("a cat", "2"), ("the sun", "0")], tmp_path, "sentence\tlabel")
+    with pytest.raises(ValueError, match=r"no column 'sentence' \(columns: 'text', 'label'"):
+        read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "text\tlabel")
+
+
+def test_the_longest_text_is_cut_and_nothing_around_it() -> None:
+    form = {"source": "text: {a} label: {b}", "keep": "start"}
+    long, short = " ".join(toy.WORDS), "one two"
+    columns = Columns(texts=("a", "b"), label="target")
+    one = asked("t5", columns=columns, length=40, form=form)
+    for texts in ((long, short), (short, long), (long, long)):
+        (question,) = one.questions([of(texts, "no")])
+        said = toy.tokenizer("t5").decode(question.example.source)
+        assert question.cut
+        assert 36 <= len(question.example.source) <= 40
+        assert said.startswith("text: ")
+        assert " label: " in said
+        if texts[1] == short:
+            assert said.endswith("label: one two")
+
+
+def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
+    turns = [f"{word} a cat runs" for word in ("one", "two", "three", "four", "five", "six")]
+    rows = [{"turns": turns, "response": "the dog"}, {"turns": turns[:2], "response": "no"}]
+    path = tmp_path / "dialog.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    data = plan_read(
+        Tuning(base="x", task="generate", train=str(path), dev=str(path), text=("turns",))
+    )
+    assert data.options["form"]["keep"] == "end"
+    assert data.train[0].texts == ("\n".join(turns),)
+    one = replace(task(length=40, columns=data.columns), options=options("generate", data.options))
+    questions = ask(one, toy.card("t5"), toy.tokenizer("t5")).questions(data.train)
+    assert [question.cut for question in questions] == [True, False]
+    said = toy.tokenizer("t5").decode(questions[0].example.source)
+    kept = [turn for turn in turns if turn in said]
+    assert kept
+    assert kept == turns[-len(kept) :]
+    assert said.startswith(kept[0])
+    assert "lose their beginning" in of_cuts(one, 1, 2, "training")[0]
+
+
+def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    answers = [{"text": "the sun", "answer_start": 0}, {"text": "sun", "answer_start": 4}]
+    path.write_text(json.dumps({"question": "one?", "context": "the sun", "answers": answers}))
+    form = {"source": "{answers[0]} text: {context}", "target": "question"}
+    data = plan_read(
+        Tuning(base="x", task="generate", train=str(path), dev=str(path), options={"form": form})
+    )
+    assert data.columns == Columns(texts=("answers[0]", "context"), label="question")
+    assert data.train[0].texts == ("the sun", "the sun")
+    assert data.train[0].truth == ("one?",)
+    with pytest.raises(ValueError, match="no column 'answer' "):
+        read(path).column("answer[0]")
+
+
+def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
+    file, out = translated(tmp_path / "train.tsv", 96, 1), tmp_path / "out"
+    tuned = finetune(
+        toy.pretrained("t5", tmp_path / "base"), task="generate", train=file, dev=file, **SHORT,
+        optimizer="adafactor", epochs=2.0, out=out, options={"longest": 6, "scored": 4},
+    )  # fmt: skip
+    assert (tuned.tuning.rate, tuned.tuning.schedule) == (1e-3, "constant")
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    rates = [line["rate"] for line in lines if "rate" in line]
+    assert rates[-1] == 1e-3
 
 
 def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> None:

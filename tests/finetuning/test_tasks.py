@@ -18,6 +18,10 @@ def table(columns: str, *rows: tuple[object, ...]) -> Table:
     return Table(path=Path("some.tsv"), columns=tuple(columns.split()), rows=numbered)
 
 
+def task_of(kind, labels) -> Task:
+    return Task(does=kind, columns=Columns(texts=("text",), label="label"), labels=labels)
+
+
 def find_columns(table: Table, kind, texts=(), label=None) -> Columns:
     return TASK_KINDS[kind].files.columns(table, texts, label, ())
 
@@ -177,15 +181,15 @@ def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
     ],
 )
 def test_each_kind_has_its_customary_metric(kind, labels, metric) -> None:
-    assert choose_metric(kind, labels, None) == metric
+    assert choose_metric(task_of(kind, labels), None) == metric
 
 
 def test_a_metric_that_does_not_fit_is_named_with_those_that_do() -> None:
-    assert choose_metric("classify", ("a", "b"), "matthews") == "matthews"
+    assert choose_metric(task_of("classify", ("a", "b")), "matthews") == "matthews"
     with pytest.raises(ValueError, match="must be one of pearson, spearman, mean_squared_error"):
-        choose_metric("regress", (), "accuracy")
+        choose_metric(task_of("regress", ()), "accuracy")
     with pytest.raises(ValueError, match="must be one of accuracy, macro_f1, matthews for"):
-        choose_metric("classify", ("a", "b", "c"), "f1")
+        choose_metric(task_of("classify", ("a", "b", "c")), "f1")
 
 
 def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:

@@ -1,7 +1,7 @@
 """Text for text: a model reads a source and writes a target, token by token."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.ask import Answer, Question
+from unmask.finetuning.forms import Form
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.generation.decode import generate
 from unmask.generation.settings import Beam, Decoding, Greedy
@@ -35,8 +36,9 @@ class ByText:
     An encoder reads the source and a decoder says the target (Raffel et al. 2020, section 2.4). A
     decoder alone reads the source and something between, and goes on with the target; only that is
     asked (Radford et al. 2018, section 3.3, has a token between the two). A source that is too long
-    loses its end; of a decoder there is room for a target of any length that it may have, so that
-    what it reads does not depend on what is true.
+    is cut: of several texts the longest, and nothing of what stands around them. Of a decoder there
+    is room for a target of any length that it may have, so that what it reads does not depend on
+    what is true.
     """
 
     task: Task
@@ -59,6 +61,8 @@ class ByText:
     """The source is seen as a whole by a stack that then says the target."""
     by: Greedy | Beam = Greedy()
     """How targets are written."""
+    forms: Mapping[str, Form] = field(default_factory=dict[str, Form])
+    """How the texts of a task are put in one, by the name of the task."""
 
     @property
     def special(self) -> Special:
@@ -73,24 +77,55 @@ class ByText:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write source and target; of several targets the first."""
-        sources = self.tokenizer.ids_batch([self._source(item) for item in items])
+        sources = self.tokenizer.ids_batch([self._source(item, item.texts) for item in items])
         firsts = [item.truth[0] if isinstance(item.truth, tuple) else "" for item in items]
         targets = self.tokenizer.ids_batch(firsts)
         found: list[Question] = []
         for i, (item, source, target) in enumerate(zip(items, sources, targets, strict=True)):
-            read = [*self.before, *source[: self.room].tolist(), *self.after]
+            cut = len(source) > self.room
+            kept = self._cut(item, source) if cut else source
+            read = [*self.before, *kept.tolist(), *self.after]
             said = None if item.truth is None else [*target.tolist(), self.end][: self.longest]
             example = self._example(read or [self.special.start], said)
-            cut, shortened = len(source) > self.room, len(target) + 1 > self.longest
+            shortened = len(target) + 1 > self.longest
             found.append(Question(item=i, example=example, cut=cut, shortened=shortened))
         return found
 
-    def _source(self, item: Item) -> str:
-        """Write a text, or several with the names of their columns."""
-        if len(item.texts) == 1:
-            return self.prefix + item.texts[0]
-        named = zip(self.task.columns.texts, item.texts, strict=True)
+    def _form(self, item: Item) -> Form:
+        return self.forms.get(item.part, Form())
+
+    def _source(self, item: Item, texts: Sequence[str]) -> str:
+        """Write texts as the form says; if it does not, one, or several with their columns' names.
+
+        Args:
+            item: whose form it is.
+            texts: its texts, or what is kept of them.
+        """
+        if self._form(item).source is not None:
+            return self.prefix + self._form(item).rendered(texts)
+        if len(texts) == 1:
+            return self.prefix + texts[0]
+        named = zip(self.task.columns.texts, texts, strict=True)
         return self.prefix + " ".join(f"{name}: {text}" for name, text in named)
+
+    def _cut(self, item: Item, source: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
+        """Cut the texts of an item until their source has room, and return its tokens."""
+        last = self._form(item).keep == "end"
+        if len(item.texts) == 1 and not last and self._form(item).source is None:
+            return source[: self.room]
+        places = [self.tokenizer.offsets(text) for text in item.texts]
+        budget = sum(map(len, places)) + self.room - len(source)
+        while budget > 0:  # tokens of a part may be others than those of the whole
+            most = _level([len(of_text) for of_text in places], budget)
+            texts = [
+                _kept(text, of_text, min(most, len(of_text)), last=last)
+                for text, of_text in zip(item.texts, places, strict=True)
+            ]
+            (found,) = self.tokenizer.ids_batch([self._source(item, texts)])
+            if len(found) <= self.room:
+                return found
+            budget -= len(found) - self.room
+        return source[-self.room :] if last else source[: self.room]
 
     def _example(self, read: Sequence[int], said: Sequence[int] | None) -> Example:
         source = None
@@ -151,9 +186,39 @@ class ByText:
         return self.tokenizer.decode(scores.ids)
 
     def answer(self, item: Item, scores: Written) -> Answer:
-        """Return {"answer"}: what was written."""
-        return {"answer": self.truth(item, scores)}
+        """Return {"answer"}, what was written; and "label" or "number", null if it is none."""
+        said, form = str(self.truth(item, scores)), self._form(item)
+        read = {"label" if form.labels else "number": form.read(said)} if form.closed else {}
+        return {"answer": said} | read
 
     def loss(self, item: Item, scores: Written) -> tuple[float, int]:
         """Return the cross-entropy of the target in nats, and its number of tokens."""
         return scores.loss, scores.places
+
+
+def _kept(text: str, places: Sequence[tuple[int, int]], n: int, *, last: bool) -> str:
+    """Keep some tokens of a text: its first, or its last, which begin with a line if there is one.
+
+    Args:
+        text: as it was.
+        places: where each of its tokens stands, in characters.
+        n: how many may stay.
+        last: keep the last ones.
+    """
+    if n >= len(places):
+        return text
+    if not last:
+        return text[: places[n - 1][1]] if n else ""
+    begin = places[-n][0] if n else len(text)
+    line = text.find("\n", max(begin - 1, 0))
+    whole = text[line + 1 :] if line >= 0 else ""
+    return whole or text[begin:]
+
+
+def _level(lengths: Sequence[int], budget: int) -> int:
+    """Return the length to which longer texts are cut, so that all together are in the budget."""
+    for n, length in enumerate(sorted(lengths)):
+        if length * (len(lengths) - n) > budget:
+            return budget // (len(lengths) - n)
+        budget -= length
+    return max(lengths)

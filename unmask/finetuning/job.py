@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 
 from unmask.adapters.prefix import places_before
@@ -22,6 +23,7 @@ from unmask.finetuning.auxiliary import weight_of, with_next
 from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.by_text import ByText
+from unmask.finetuning.forms import plain_form
 from unmask.finetuning.framing import TOKENS
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.kinds.pooled import reads_two
@@ -32,12 +34,14 @@ from unmask.finetuning.methods import (
     tunes_tokens,
     word_of,
 )
+from unmask.finetuning.mixture import Mixture
 from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Item, Task, digest
 from unmask.finetuning.weights import weighted
 from unmask.heads.model import Model
+from unmask.hiding.sources import Sources
 from unmask.text.records import listed
 from unmask.training import loop, parallel
 from unmask.training.memory import tokens_at_once
@@ -57,6 +61,8 @@ class Job:
     """With numbers in the scale in which they are learned."""
     examples: Sequence[Example]
     """Of the training file."""
+    sources: Sources | None = None
+    """Of a mixture: which part each example is of, and how many of each an epoch reads."""
     dev: Sequence[Question]
     test: Sequence[Question]
     folder: Path
@@ -83,7 +89,7 @@ class Job:
     def steps(self) -> int:
         """How many steps a run has."""
         t = self.tuning
-        return plan.steps(t, an_epoch(self.examples, t.batch, t.batch_tokens))
+        return plan.steps(t, an_epoch(self.examples, t.batch, t.batch_tokens, self.sources))
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -96,11 +102,22 @@ class Job:
 
     @property
     def watched(self) -> tuple[Sequence[Item], Sequence[Question]]:
-        """The dev items that are scored while training, evenly spaced, and their questions."""
-        items, n = self.data.dev, len(self.data.dev)
-        if not isinstance(self.asked, Costly) or n <= self.asked.scored:
+        """The dev items that are scored while training, evenly spaced, and their questions.
+
+        Of a mixture's tasks each has as many, or all that it has.
+        """
+        items = self.data.dev
+        if not isinstance(self.asked, Costly) or len(items) <= self.asked.scored:
             return items, self.dev
-        chosen = {i * n // self.asked.scored for i in range(self.asked.scored)}
+        parts: dict[str, list[int]] = {}
+        for i, item in enumerate(items):
+            parts.setdefault(item.part, []).append(i)
+        most = max(self.asked.scored // len(parts), 1)
+        chosen = {
+            part[i * len(part) // min(most, len(part))]
+            for part in parts.values()
+            for i in range(min(most, len(part)))
+        }
         return [items[i] for i in sorted(chosen)], [q for q in self.dev if q.item in chosen]
 
     @property
@@ -190,11 +207,15 @@ def prepare(
         )
     parameters, words = model.parameter_count(), in_words(begun.card)
     of_weights = _of_weights(begun, tuning)
-    tuning = plan.settle(tuning, task, len(data.train), parameters, words=words)
-    tuning = _sized(tuning, begun, folder, world.device)
     questions = asked.questions(data.train)
+    sources = None
+    if data.mixture is not None:
+        sources = data.mixture.sources([data.train[q.item].part for q in questions])
+    n_train = len(data.train) if sources is None else sum(sources.takes)
+    tuning = plan.settle(tuning, task, n_train, parameters, words=words)
+    tuning = _sized(tuning, begun, folder, world.device)
     examples = [with_next(q.example) if tuning.auxiliary else q.example for q in questions]
-    tuning = plan.paced(tuning, an_epoch(examples, tuning.batch, tuning.batch_tokens))
+    tuning = plan.paced(tuning, an_epoch(examples, tuning.batch, tuning.batch_tokens, sources))
     n_cut = len({q.item for q in questions if q.cut})
     n_short = sum(q.shortened for q in questions)
     facts = {
@@ -208,7 +229,8 @@ def prepare(
         "data": {
             name: {"rows": len(some), "sha256": digest(some)}
             for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
-        },
+        }
+        | ({} if data.mixture is None else {"mixture": to_dict(data.mixture)}),
         "versions": loop.versions(),
         "environment": _environment(world.device, threads),
     }
@@ -218,6 +240,7 @@ def prepare(
         begun=begun,
         asked=asked,
         examples=examples,
+        sources=sources,
         dev=asked.questions(data.dev),
         test=asked.questions(data.test) if data.test else [],
         folder=folder,
@@ -225,6 +248,7 @@ def prepare(
         facts=facts,
         notes=(
             *data.notes,
+            *_of_parts(data.mixture, sources),
             *of_weights,
             *of_cuts(task, n_cut, len(data.train), "training"),
             *of_targets(asked, n_short, len(data.train), "training"),
@@ -279,7 +303,8 @@ def _all_texts(items: Sequence[Item], *, tagged: bool) -> Iterator[str]:
             continue
         yield from item.texts
         yield from item.options
-        yield from item.truth if isinstance(item.truth, tuple) else (str(item.truth),)
+        if item.truth is not None:
+            yield from item.truth if isinstance(item.truth, tuple) else (str(item.truth),)
 
 
 def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
@@ -288,7 +313,7 @@ def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
     task = replace(
         task,
         length=check_length(begun.card, tuning.length, places_before(tuning.tune)),
-        metric=choose_metric(task.does, task.labels, tuning.metric),
+        metric=choose_metric(task, tuning.metric),
     )
     return TASK_KINDS[task.does].settled(task, begun.card, data.train)
 
@@ -341,11 +366,24 @@ def _of_frame(begun: Beginning, tuning: Tuning) -> list[str]:
     return notes
 
 
+def _of_parts(mixture: Mixture | None, sources: Sources | None) -> list[str]:
+    """Say of each part of a mixture how much there is, and how much of it an epoch reads."""
+    if mixture is None or sources is None:
+        return []
+    sizes, total = np.bincount(sources.of).tolist(), sum(sources.takes)
+    return [
+        f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
+        for name, size, take in zip(mixture.parts, sizes, sources.takes, strict=True)
+    ]
+
+
 def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
     """Say how many texts are too long, if any."""
     if not n_cut:
         return []
     how = "are read in parts" if TASK_KINDS[task.does].in_parts else "are cut"
+    if (form := task.options.get("form")) and plain_form(form, "options.form").keep == "end":
+        how = "lose their beginning, of lines the oldest"
     return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
 
 

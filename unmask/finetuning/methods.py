@@ -24,11 +24,11 @@ from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.recipe import parse
-from unmask.training.schedule import InverseSquareRoot, Linear, Schedule, SlantedTriangle
+from unmask.training.schedule import Constant, InverseSquareRoot, Linear, Schedule, SlantedTriangle
 
-Shape = Literal["linear", "inverse_square_root"]
-"""How the rate falls after its warm-up: to zero in a line, or as 1 / sqrt(step)."""
-_SHAPES = {"linear": Linear, "inverse_square_root": InverseSquareRoot}
+Shape = Literal["linear", "inverse_square_root", "constant"]
+"""How the rate falls after its warm-up: to zero in a line, as 1 / sqrt(step), or not at all."""
+_SHAPES = {"linear": Linear, "inverse_square_root": InverseSquareRoot, "constant": Constant}
 _LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
 _ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
 """What stands above the last layer: of CANINE, the way back from the deep stack to characters."""

@@ -13,7 +13,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-What = Literal["classes", "numbers", "tags", "label sets", "answers", "texts"]
+What = Literal["classes", "numbers", "tags", "label sets", "answers", "texts", "tasks"]
+MEAN = "mean"
+"""The metric of several tasks that are learned together: the mean of theirs."""
 Tags = Sequence[Sequence[str]]
 """The tag of each word of each sentence."""
 
@@ -51,6 +53,7 @@ METRICS: Mapping[str, Metric] = {
     "rouge1": Metric(of="texts"),
     "rouge2": Metric(of="texts"),
     "rougeL": Metric(of="texts"),
+    MEAN: Metric(of="tasks"),
 }
 
 

@@ -3,22 +3,28 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
 import numpy as np
 
 from unmask.config import check, to_dict
 from unmask.finetuning import reading, tables, tasks
+from unmask.finetuning.forms import form_of, plain_form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.kinds.files import Deciding
+from unmask.finetuning.kinds.files import Deciding, Naming
 from unmask.finetuning.kinds.kind import Informed
 from unmask.finetuning.methods import Full, Gradual, Method, Shape, rate_of
+from unmask.finetuning.mixture import Mixture, is_mixture, read_mixture
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
+from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.training.recipe import Precision
 
+Word = Literal["adamw", "adafactor"]
+"""What takes the steps."""
 RANDOM = "random initialization"
 PRETRAINED = "pretrained"
 
@@ -30,6 +36,9 @@ _LEAST: Mapping[str, int] = {
     "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1, "search": 0,
     "weight_decay": 0, "auxiliary": 0, "clip": 0,
 }  # fmt: skip
+_RELATIVE_RATE = 1e-3
+_MIXED = Columns(texts=("source",), label="target")
+"""What is read of a mixture: what its tasks' forms make of their columns."""
 # The first two are measured: docs/log.md, 2026-11-21.
 _RATES = (
     (2_500_000, 1e-3), (6_000_000, 5e-4), (20_000_000, 3e-4), (80_000_000, 1e-4),
@@ -95,7 +104,10 @@ class Tuning:
     (Devlin et al. 2019, appendix A.2)."""
     schedule: Shape | None = None
     """How it falls: to zero, in a line, or as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3).
-    None: as in the model's paper, of most models in a line."""
+    None: as in the model's paper, of most models in a line; with Adafactor not at all."""
+    optimizer: Word = "adamw"
+    """adafactor: a rate that is relative to each tensor's size, 1e-3 and constant unless told
+    otherwise (Raffel et al. 2020, section 3.1.2)."""
     average: int = 0
     """At the end the mean of the weights at so many last evaluations is scored, too, and kept if it
     is better than the best of them (Vaswani et al. 2017, section 6.1: 5, of the large model 20)."""
@@ -195,6 +207,8 @@ class Data:
     """And what may be a mistake."""
     options: Mapping[str, Any]
     """Those of the task, with what the training file decides of them."""
+    mixture: Mixture | None = None
+    """Where several tasks are learned: which, and how often."""
 
 
 def read(tuning: Tuning) -> Data:
@@ -204,9 +218,14 @@ def read(tuning: Tuning) -> Data:
         FileNotFoundError: one is missing.
         ValueError: one is not what it should be, with file and line.
     """
+    return _read_mixture(tuning) if is_mixture(tuning.train) else _read(tuning)
+
+
+def _read(tuning: Tuning) -> Data:
+    """Read the files of one task."""
     kind = TASK_KINDS[tuning.task]
     table = _table(tuning, tuning.train)
-    columns = kind.files.columns(table, tuning.text, tuning.label, tuning.choices)
+    columns = kind.files.columns(table, *_named(tuning, table), tuning.choices)
     _check_columns(columns, tuning.train)
     notes = _of_columns(tuning, columns)
     if isinstance(kind.files, Deciding):
@@ -237,6 +256,111 @@ def read(tuning: Tuning) -> Data:
         columns=columns, train=train, dev=dev, test=test, labels=labels,
         notes=tuple(notes), warnings=tuple(warnings), options=tuning.options,
     )  # fmt: skip
+
+
+def _named(tuning: Tuning, table: tables.Table) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns that are named, by options of their own or by those of the task."""
+    files = TASK_KINDS[tuning.task].files
+    if not isinstance(files, Naming):
+        return tuning.text, tuning.label
+    texts, label = files.named(tuning.options)
+    if texts and tuning.text and tuning.text != texts:
+        raise ValueError(
+            f"text: the source of options.form names the columns, {listed(texts)}; got "
+            f"{listed(tuning.text)}"
+        )
+    texts = tuning.text or texts
+    return texts, tuning.label or label or files.target(table, texts, tuning.options)
+
+
+def _read_mixture(tuning: Tuning) -> Data:
+    """Read the parts of a mixture, each as if it were alone, and put them together."""
+    mixture = read_mixture(tuning.train)
+    _check_alone(tuning)
+    read = {name: _part(tuning, mixture, name) for name in mixture.tasks}
+    plain = [
+        Item(texts=(text.text,), where=text.where, part=name)
+        for name, part in mixture.text.items()
+        for text in documents(
+            [_beside(tuning, one) for one in part.data], encoding_errors=tuning.encoding_errors
+        )
+    ]
+
+    def items(which: Literal["train", "dev", "test"]) -> list[Item]:
+        return [
+            replace(item, part=name) for name, one in read.items() for item in getattr(one, which)
+        ]
+
+    forms = {name: one.options["form"] for name, one in read.items()}
+    return Data(
+        columns=_MIXED, train=[*items("train"), *plain], dev=items("dev"), test=items("test"),
+        labels=(), notes=_said(read, "notes"), warnings=_said(read, "warnings"),
+        options=dict(tuning.options) | {"tasks": forms, "plain": list(mixture.text)},
+        mixture=mixture,
+    )  # fmt: skip
+
+
+def _said(read: Mapping[str, Data], which: Literal["notes", "warnings"]) -> tuple[str, ...]:
+    return tuple(f"{name}: {line}" for name, one in read.items() for line in getattr(one, which))
+
+
+def _check_alone(tuning: Tuning) -> None:
+    """Refuse what a mixture says itself, or what is of one file."""
+    if tuning.task != "generate":
+        raise ValueError(
+            f"{tuning.train}: a mixture is learned by task = generate, got {tuning.task!r}; other "
+            "tasks are learned from a file of rows"
+        )
+    own = {
+        "dev": tuning.dev, "test": tuning.test, "labels": tuning.labels, "columns": tuning.columns,
+        "choices": tuning.choices, "options.form": tuning.options.get("form"),
+        "text": tuning.text if tuning.text != _MIXED.texts else (),
+        "label": tuning.label if tuning.label != _MIXED.label else None,
+    }  # fmt: skip
+    if given := [name for name, value in own.items() if value]:
+        raise ValueError(
+            f"{tuning.train}: a mixture says itself what it reads; leave out {given[0]}"
+        )
+    if tuning.batch_tokens is not None:
+        raise ValueError(
+            f"{tuning.train}: a mixture is learned in steps of so many texts; give batch in place "
+            "of batch_tokens"
+        )
+
+
+def _part(tuning: Tuning, mixture: Mixture, name: str) -> Data:
+    """Read the files of one task of a mixture, and decide all of its form."""
+    part, where = mixture.tasks[name], f"{tuning.train}: tasks.{name}"
+    form = form_of(name if part.form is None else part.form, f"{where}.form")
+    if part.metric is not None:
+        try:
+            form = replace(form, metric=part.metric)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    dev, test = (None if one is None else _beside(tuning, one) for one in (part.dev, part.test))
+    found = _read(
+        replace(
+            tuning, train=_beside(tuning, part.train), dev=dev, test=test, text=(), choices=(),
+            label=part.label, columns=part.columns, batch_tokens=None, metric=None,
+            options=dict(tuning.options) | {"tasks": {}, "plain": [], "form": to_dict(form)},
+        )
+    )  # fmt: skip
+    if form.source is None and len(found.columns.texts) > 1:
+        raise ValueError(f"{where}.form.source must say how {listed(found.columns.texts)} are read")
+    form = plain_form(found.options["form"], where)
+    form = replace(form, target=found.columns.label, metric=form.metric or form.metrics[0])
+    return replace(found, options=dict(found.options) | {"form": to_dict(form)})
+
+
+def _beside(tuning: Tuning, named: str) -> str:
+    """Return the path of a file, or of two, that a mixture names, from its own folder on."""
+    folder = Path(tuning.train).parent
+    if named.startswith("hf:"):
+        return named
+    first, plus, second = named.partition("+")
+    if plus and "/" in second and not (folder / named).exists():
+        return f"{folder / first}+{folder / second}"
+    return str(folder / named)
 
 
 def _check_columns(columns: Columns, path: str) -> None:
@@ -346,11 +470,15 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
     batch = tuning.batch or (16 if n_train < 2000 else 32)
     steps = -(-n_train // batch)  # an epoch
     epochs = tuning.epochs or min(max(-(-_STEPS // steps), _LEAST_EPOCHS), _MOST_EPOCHS)
+    full = customary_rate(parameters, words=words)
+    if tuning.optimizer == "adafactor":
+        full = _RELATIVE_RATE
     return replace(
         tuning,
         batch=batch if tuning.batch_tokens is None else None,
         epochs=float(epochs),
-        rate=tuning.rate or rate_of(tuning.tune, customary_rate(parameters, words=words)),
+        rate=tuning.rate or rate_of(tuning.tune, full),
+        schedule=tuning.schedule or ("constant" if _keeps_rate(tuning) else None),
         metric=task.metric,
         length=task.length,
         name=task.name,
@@ -359,6 +487,11 @@ def settle(tuning: Tuning, task: Task, n_train: int, parameters: int, *, words: 
         choices=task.columns.choices,
         options=task.options,
     )
+
+
+def _keeps_rate(tuning: Tuning) -> bool:
+    """Say whether the rate does not fall: with Adafactor, but for methods with a schedule."""
+    return tuning.optimizer == "adafactor" and not isinstance(tuning.tune, Gradual)
 
 
 def batch_of(tuning: Tuning) -> str:

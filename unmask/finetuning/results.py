@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from unmask.finetuning.ask import Ask, Scores, places
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.measured import measured, usual
 from unmask.finetuning.measures.calibration import brier, calibration
 from unmask.finetuning.mistakes import mistakes
 from unmask.finetuning.predict import Said
@@ -79,14 +80,13 @@ def comparison(
 
 def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
     """Compute the score of always giving the answer that is most frequent in training."""
-    kind = TASK_KINDS[task.does]
-    usual = kind.usual(task, train)
-    known = [item.truth for item in dev if item.truth is not None]
-    if kind.files.tagged:
-        said: list[Any] = [(usual,) * len(t) for t in known if isinstance(t, tuple)]
-    else:
-        said = [usual] * len(known)
-    return kind.measure(task, known, said)[task.metric]
+    said: list[Any] = usual(task, train, dev)
+    if TASK_KINDS[task.does].files.tagged:
+        said = [
+            (tag,) * len(cast("tuple[str, ...]", item.truth))
+            for tag, item in zip(said, dev, strict=True)
+        ]
+    return measured(task, dev, said)[task.metric]
 
 
 def confusion(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.finetuning import tables
 from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
+from unmask.finetuning.measured import measured
 from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
@@ -27,14 +28,13 @@ def score(
         FloatingPointError: the model says numbers that are none.
     """
     said = say(asked, model, questions, batch_tokens)
-    known = [item.truth for item in items if item.truth is not None]
     how_far = loss(asked, items, said.scores)
     if not math.isfinite(how_far):
         raise FloatingPointError(
             "what the model says is not finite: it has diverged; a lower rate may help"
         )
     answers = [asked.truth(item, s) for item, s in zip(items, said.scores, strict=True)]
-    return TASK_KINDS[asked.task.does].measure(asked.task, known, answers) | {"loss": how_far}
+    return measured(asked.task, items, answers) | {"loss": how_far}
 
 
 def settled(asked: Ask, model: Model, items: Sequence[Item], questions: Sequence[Question]) -> Ask:
@@ -78,7 +78,7 @@ def score_file(
     files = kind.files
     table = tables.read(path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors)
     own = task.columns
-    if not text and all(name in table.columns for name in own.texts):
+    if not text and all(map(table.has, own.texts)):
         text = own.texts
     if label is None and own.label in table.columns:
         label = own.label

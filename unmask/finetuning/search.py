@@ -146,7 +146,7 @@ def _write(folder: Path, found: Sequence[Trial]) -> None:
 def _with(job: Job, asked: Tuning, rate: float, batch: int) -> Job:
     """Return the job with another rate and batch size, for the same number of epochs."""
     tuning = replace(job.tuning, rate=rate, batch=batch, evaluate_every=asked.evaluate_every)
-    tuning = paced(tuning, an_epoch(job.examples, batch, None))
+    tuning = paced(tuning, an_epoch(job.examples, batch, None, job.sources))
     return replace(job, tuning=tuning, facts=dict(job.facts) | {"recipe": to_dict(tuning)})
 
 

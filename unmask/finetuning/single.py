@@ -27,7 +27,7 @@ from unmask.hiding.collate import size
 from unmask.training import loop, parallel
 from unmask.training.log import Log
 from unmask.training.loop import Run
-from unmask.training.recipe import AdamW, Recipe
+from unmask.training.recipe import Adafactor, AdamW, Recipe
 
 _CHECKPOINTS = 5
 """So many checkpoints, at least, are written over a run."""
@@ -98,7 +98,11 @@ def start(job: Job, model: Model, seed: int) -> Run:
     recipe = Recipe(
         model=job.begun.card.name,
         steps=n,
-        optimizer=AdamW(betas=paper.betas, weight_decay=t.weight_decay),
+        optimizer=(
+            Adafactor(weight_decay=t.weight_decay)
+            if t.optimizer == "adafactor"
+            else AdamW(betas=paper.betas, weight_decay=t.weight_decay)
+        ),
         rate=t.rate,
         schedule=schedule(t.tune, t.warmup, t.schedule or paper.schedule),
         clip=t.clip,
@@ -111,8 +115,9 @@ def start(job: Job, model: Model, seed: int) -> Run:
     )
     draw = job.asked.drawn if isinstance(job.asked, Drawing) else None
     data = batches(
-        job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw, tokens=t.batch_tokens
-    )
+        job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw, tokens=t.batch_tokens,
+        sources=job.sources,
+    )  # fmt: skip
     return loop.start(
         recipe, model, data, world=job.world, rates=rates(t.tune, model),
         forward=reading(t.tune, model),

@@ -21,7 +21,7 @@ from unmask.finetuning.benchmark import Entry, fetched
 from unmask.finetuning.job import check_same
 from unmask.finetuning.methods import Method, Shape, method_of, word_of
 from unmask.finetuning.metrics import METRICS
-from unmask.finetuning.plan import RANDOM, Tuning
+from unmask.finetuning.plan import RANDOM, Tuning, Word
 from unmask.finetuning.suites import find
 from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
@@ -153,6 +153,7 @@ def finetune_suite(
     rate: float | None = None,
     warmup: float = 0.1,
     schedule: Shape | None = None,
+    optimizer: Word = "adamw",
     average: int = 0,
     weight_decay: float = 0.01,
     class_weights: Literal["balanced"] | None = None,
@@ -191,6 +192,7 @@ def finetune_suite(
         rate: peak learning rate.
         warmup: share of the steps in which the rate rises, or, from 1 on, so many.
         schedule: how it then falls.
+        optimizer: "adamw", or "adafactor" as T5 is fine-tuned.
         average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: "balanced": rare labels count more while they are learned.
@@ -223,7 +225,7 @@ def finetune_suite(
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
         epochs=epochs, batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup,
-        schedule=schedule, average=average, weight_decay=weight_decay,
+        schedule=schedule, optimizer=optimizer, average=average, weight_decay=weight_decay,
         class_weights=class_weights, auxiliary=None if auxiliary is None else float(auxiliary),
         dropout=dropout, length=length, evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,

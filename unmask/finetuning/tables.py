@@ -24,6 +24,7 @@ _ANY_COMMENT = re.compile("#")
 _DOCUMENT = "-DOCSTART-"
 
 _VALUES = 2**23  # values in a .json file, each of which takes up to 80 times its length
+_MEMBER = re.compile(r"(.+)\[(\d+)\]")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 Row = tuple[int | str, tuple[object, ...]]
@@ -47,12 +48,21 @@ class Table:
         place = self.rows[i][0]
         return f"{self.path}:{place}" if isinstance(place, int) else f"{self.path}: {place}"
 
+    def has(self, name: str) -> bool:
+        """Say whether there is a column of this name, or of lists of which it names a member."""
+        return name in self.columns or _member(name)[0] in self.columns
+
     def column(self, name: str) -> list[object]:
         """Return the values of a column; None where a row has none.
+
+        "answers[0]" is the first member of the list in the column "answers"; of SQuAD's answers,
+        its text.
 
         Raises:
             ValueError: there is no such column, or there are several.
         """
+        if name not in self.columns and (found := _member(name))[1] is not None:
+            return [_of_list(value, found[1]) for value in self.column(found[0])]
         self.check(name)
         at = self.columns.index(name)
         return [fields[at] for _, fields in self.rows]
@@ -73,10 +83,27 @@ class Table:
         Raises:
             ValueError: there is none, or there are several.
         """
-        n = self.columns.count(name)
+        n = self.columns.count(name if name in self.columns else _member(name)[0])
         if n != 1:
             what = "no column" if n == 0 else f"{n} columns"
             raise ValueError(f"{self.path}: {what} {name!r} (columns: {listed(self.columns)})")
+
+
+def _member(name: str) -> tuple[str, int | None]:
+    """Return the column of lists and the place that a name like "answers[0]" names."""
+    found = _MEMBER.fullmatch(name)
+    return (name, None) if found is None else (found[1], int(found[2]))
+
+
+def _of_list(value: object, at: int) -> object:
+    """Return a member of a list; None where it has not so many; anything else is itself."""
+    if isinstance(value, dict):  # SQuAD's answers, as data sets of the Hub have them
+        value = cast("dict[str, object]", value).get("text", value)
+    if not isinstance(value, list | tuple):
+        return value
+    listed = cast("Sequence[object]", value)
+    one = listed[at] if at < len(listed) else None
+    return cast("dict[str, object]", one).get("text", one) if isinstance(one, dict) else one
 
 
 def read(

@@ -36,6 +36,8 @@ class Item:
     """Where the answers begin in the last of the texts, in characters."""
     where: str = ""
     """File and line, for messages."""
+    part: str = ""
+    """Of a mixture: which part of it this is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,5 +114,6 @@ def digest(found: Iterable[Item]) -> str:
     total = hashlib.sha256()
     for item in found:
         said = [item.texts, item.truth, item.options, item.starts]
+        said += [item.part] if item.part else []
         total.update(json.dumps(said).encode() + b"\n")
     return total.hexdigest()

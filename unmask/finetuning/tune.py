@@ -29,6 +29,7 @@ from unmask.finetuning.job import (
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.kind import Signing
+from unmask.finetuning.measured import tasks_of
 from unmask.finetuning.methods import (
     Method,
     Shape,
@@ -37,7 +38,7 @@ from unmask.finetuning.methods import (
     word_of,
 )
 from unmask.finetuning.numbers import plain
-from unmask.finetuning.plan import Tuning
+from unmask.finetuning.plan import Tuning, Word
 from unmask.finetuning.predict import FACTS, Said, say
 from unmask.finetuning.results import Scored
 from unmask.finetuning.score import score, settled
@@ -91,6 +92,7 @@ def finetune(
     rate: float | None = None,
     warmup: float = 0.1,
     schedule: Shape | None = None,
+    optimizer: Word = "adamw",
     average: int = 0,
     weight_decay: float = 0.01,
     class_weights: ClassWeights | None = None,
@@ -114,7 +116,8 @@ def finetune(
         base: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model that is
             open, or a name of the catalogue (its weights are then drawn at random).
         task: one of `unmask.finetuning.tasks.KINDS`: classify, pairs, regress, tag, choose, ...
-        train: a .tsv, .csv, .jsonl or .parquet file; to tag also .conllu and .conll.
+        train: a .tsv, .csv, .jsonl or .parquet file; to tag also .conllu and .conll; to generate
+            also a .toml file, a mixture of tasks: see `unmask.finetuning.mixture`.
         dev: by which the best state is chosen. None: a tenth of the training file.
         test: scored once, at the end.
         out: a folder for the run. None: nothing is written.
@@ -137,7 +140,10 @@ def finetune(
         batch_tokens: tokens a step, padding included, in place of `batch`.
         rate: peak learning rate.
         warmup: share of the steps in which the rate rises to its peak, or, from 1 on, so many.
-        schedule: "linear": then it falls to zero; "inverse_square_root": as 1 / sqrt(step).
+        schedule: "linear": then it falls to zero; "inverse_square_root": as 1 / sqrt(step);
+            "constant": not at all.
+        optimizer: "adafactor": a rate that is relative to each tensor's size, 1e-3 and constant
+            unless told otherwise, as T5 is fine-tuned.
         average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: how much each label counts while it is learned; "balanced": rare ones more.
@@ -174,6 +180,7 @@ def finetune(
         initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
         tune=method_of(tune), metric=metric, epochs=epochs,
         batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup, schedule=schedule,
+        optimizer=optimizer,
         average=average, weight_decay=weight_decay,
         class_weights=class_weights, dropout=dropout,
         auxiliary=None if auxiliary is None else float(auxiliary),
@@ -361,11 +368,15 @@ def _signatures(asked: Ask, job: Job, model: Model, said: Said) -> list[str]:
         ("dev", job.data.dev, job.dev),
         ("test", job.data.test, job.test),
     ):
-        if items:
-            scores = said.scores if which == "dev" else say(asked, model, questions).scores
-            truth = [cast("Truth", item.truth) for item in items]
-            texts = [asked.truth(item, s) for item, s in zip(items, scores, strict=True)]
-            found += [f"{which} {line}" for line in kind.signatures(truth, texts)]
+        scores = said.scores if which == "dev" or not items else say(asked, model, questions).scores
+        for name, task in tasks_of(job.task).items():
+            some = [
+                (cast("Truth", item.truth), asked.truth(item, s))
+                for item, s in zip(items, scores, strict=bool(items))
+                if item.part == name
+            ]
+            lines = kind.signatures(task, [truth for truth, _ in some], [text for _, text in some])
+            found += [f"{which} {name} {line}".replace("  ", " ") for line in lines]
     return found
 
 

@@ -23,6 +23,7 @@ from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.finetuning import tables
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.measured import of_mixture
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
@@ -127,6 +128,16 @@ class Pipeline:
         """
         tokenizer = self.tokenizer.told(source, target)
         return Pipeline(replace(self.opened, tokenizer=tokenizer))
+
+    def part(self, name: str) -> "Pipeline":
+        """Return this model for one task of the mixture that it was fine-tuned on.
+
+        `load("runs/mixture").part("stsb").predict([("A cat.", "A dog.")])`
+
+        Raises:
+            ValueError: it has learned no such task.
+        """
+        return Pipeline(self.opened, of_mixture(self._task(), name))
 
     @overload
     def generate(  # pyright: ignore[reportOverlappingOverload]

@@ -164,7 +164,7 @@ class AnswerFromText:
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """Any answer will do that stands in its context."""
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """F1 of words, and exact match."""
         return ("answer_f1", "exact_match")
 

@@ -1,6 +1,6 @@
 """TASK_KINDS: the explicit dict of all kinds of tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from unmask.config import from_dict, to_dict
@@ -51,19 +51,19 @@ def ask(task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
     return TASK_KINDS[task.does].ask(task, card, tokenizer)
 
 
-def choose_metric(kind: Kind, labels: Sequence[str], asked: str | None) -> str:
+def choose_metric(task: Task, asked: str | None) -> str:
     """Return the metric that is asked for, or the customary one.
 
     Raises:
-        ValueError: there is no such metric for this kind of task.
+        ValueError: there is no such metric for this task.
     """
-    fitting = TASK_KINDS[kind].metrics(labels)
+    fitting = TASK_KINDS[task.does].metrics(task)
     if asked is None:
         return fitting[0]
     if asked not in fitting:
-        with_labels = f" with {len(labels)} labels" if labels else ""
+        with_labels = f" with {len(task.labels)} labels" if task.labels else ""
         raise ValueError(
-            f"metric must be one of {', '.join(fitting)} for this {kind} task{with_labels}, "
+            f"metric must be one of {', '.join(fitting)} for this {task.does} task{with_labels}, "
             f"got {asked!r}"
         )
     return asked

@@ -140,7 +140,7 @@ class Choose:
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """An answer that is none of the options was refused when it was read."""
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """Accuracy."""
         return ("accuracy",)
 

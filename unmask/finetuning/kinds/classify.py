@@ -38,9 +38,9 @@ class Classify:
         """Check that all labels are known."""
         reading.check_labels(items, labels, column)
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """Accuracy and the like; F1 of the second label where there are two."""
-        return ("accuracy", "macro_f1", *(("f1",) if len(labels) == 2 else ()), "matthews")
+        return ("accuracy", "macro_f1", *(("f1",) if len(task.labels) == 2 else ()), "matthews")
 
     def measure(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]

@@ -55,9 +55,9 @@ class Cloze:
         """Check that all labels are known."""
         CLASSIFY.check(items, labels, column)
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """Those of classes."""
-        return CLASSIFY.metrics(labels)
+        return CLASSIFY.metrics(task)
 
     def measure(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]

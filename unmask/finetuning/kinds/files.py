@@ -80,6 +80,27 @@ class Files(Protocol):
 
 
 @runtime_checkable
+class Naming(Protocol):
+    """Files of which some columns are named by the options of the task."""
+
+    def named(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+        """Return the columns of text, none where none are named, and that of what is true.
+
+        Raises:
+            ValueError: an option is not what it should be.
+        """
+        ...
+
+    def target(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
+        """Find the column of what is true by names that depend on the options; None: by others.
+
+        Raises:
+            ValueError: there is none, with the columns that there are.
+        """
+        ...
+
+
+@runtime_checkable
 class Deciding(Protocol):
     """Files of which the training file decides how the others are read."""
 
@@ -145,7 +166,7 @@ class TextRows:
 
     def texts(self, table: Table, columns: Columns) -> Columns:
         """Find the columns of text."""
-        if all(name in table.columns for name in columns.texts):
+        if all(map(table.has, columns.texts)):
             return columns
         return replace(columns, texts=self.find(table))
 

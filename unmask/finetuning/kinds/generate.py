@@ -3,18 +3,21 @@
 import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from unmask.config import from_dict
+from unmask.config import from_dict, to_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import LANGUAGE, Around, Ask, asked_stack, has_encoder
 from unmask.finetuning.by_hidden import ByHidden
+from unmask.finetuning.by_mixture import ByMixture
 from unmask.finetuning.by_text import ByText
+from unmask.finetuning.forms import TEXT_LIBRARIES, Form, form_of, plain_form
 from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.measures import answers
 from unmask.finetuning.measures import texts as measures
+from unmask.finetuning.metrics import MEAN
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.generation.settings import Beam, Greedy
@@ -25,22 +28,28 @@ from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
 
-SOURCES = ("source", "input", "document", "article", "question", "text", "body", "src")
+SOURCES = (
+    "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",
+    "dialog", "turns",
+)  # fmt: skip
 TARGETS = (
     "target", "summary", "answer", "output", "label", "translation", "headline", "subject",
+    "response", "gold_label", "score",
 )  # fmt: skip
 LONGEST = 128
-LIBRARIES: Mapping[str, str] = {
-    "rougeL": "rouge_score", "rouge1": "rouge_score", "rouge2": "rouge_score",
-    "bleu": "sacrebleu", "chrf": "sacrebleu",
-}  # fmt: skip
-"""What computes a metric; not needed for others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions:
     """What is read around a source, and how much is written."""
 
+    form: str | Form | None = None
+    """How the task is put in text: a name of `unmask.finetuning.forms.FORMS` ("stsb"), or
+    {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
+    tasks: Mapping[str, Form] = field(default_factory=dict[str, Form])
+    """Of a mixture the form of each task, by its name; a mixture's file says them."""
+    plain: tuple[str, ...] = ()
+    """Of a mixture the names of those parts that are plain text; likewise."""
     prefix: str = ""
     """What is read before a source: "summarize: " (Raffel et al. 2020, section 2.4)."""
     between: str | None = None
@@ -69,6 +78,7 @@ class GenerateOptions:
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         self.by()  # which checks these
+        form_of(self.form, "options.form")
         for name in ("longest", "scored"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -77,6 +87,11 @@ class GenerateOptions:
             raise ValueError(
                 f"options.smoothing must be at least 0 and below 1, got {self.smoothing}"
             )
+
+    @property
+    def forms(self) -> Mapping[str, Form]:
+        """The form of each task, by its name; where there is but one task, its name is ""."""
+        return self.tasks or {"": form_of(self.form, "options.form")}
 
     def by(self) -> Greedy | Beam:
         """Return how targets are written.
@@ -96,8 +111,13 @@ def _find_source(table: Table) -> tuple[str, ...]:
 def _all_targets(
     table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
 ) -> Sequence[Truth]:
-    """Read the targets of each row; of several the first is learned, and all are right."""
-    more = _options(options).references
+    """Read the targets of each row; of several the first is learned, and all are right.
+
+    Of numbers the first is what they are rounded to, the last what they are.
+    """
+    more, form = generate_options(options).references, _form(options)
+    if form.closed:
+        return _closed(table, columns.label, form)
     others = more if more in table.columns else columns.label
     read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
     found: list[Truth] = []
@@ -108,6 +128,18 @@ def _all_targets(
             raise ValueError(f"{where}: no target in column {columns.label!r}")
         found.append(tuple(dict.fromkeys(truth)))
     return found
+
+
+def _closed(table: Table, column: str, form: Form) -> list[Truth]:
+    """Read labels, which a file may number, or numbers."""
+    found = [
+        Item(texts=(), truth=form.target_of(value, column, table.where(i)), where=table.where(i))
+        for i, value in enumerate(table.column(column))
+    ]
+    if form.labels:
+        found = reading.with_names(found, form.labels)
+        reading.check_labels(found, form.labels, column)
+    return [cast("Truth", item.truth) for item in found]
 
 
 def _targets(value: object, column: str, where: str, errors: EncodingErrors) -> list[str]:
@@ -126,7 +158,74 @@ def _target(value: object, column: str, where: str, errors: EncodingErrors) -> s
     raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
 
 
-FILES = TextRows(
+@dataclass(frozen=True, kw_only=True)
+class FormedRows(TextRows):
+    """Rows of columns that a form puts in text; a column may hold a list, as the turns of a dialog.
+
+    A list is read as lines. A column "answers[0]" is the first member of each list in "answers".
+    """
+
+    def named(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+        """Return the columns of text and the one of targets that the form names, if it does."""
+        form = _form(options)
+        return form.columns, form.target
+
+    def target(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
+        """Find the column of labels or numbers; None where the form has neither."""
+        form = _form(options)
+        if not form.closed:
+            return None
+        what = "label" if form.labels else "number"
+        return reading.find_one(table, form.customary, what, but=texts, option="label")
+
+    def decided(
+        self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Decide which end of a long text stays: of a dialog the newest turns."""
+        form = _form(options)
+        if form.keep is not None:
+            return dict(options)
+        lists = any(
+            isinstance(value, list | tuple)
+            for name in columns.texts
+            for value in table.column(name)
+        )
+        form = replace(form, keep="end" if lists else "start")
+        return dict(options) | {"form": to_dict(form)}
+
+    def items(
+        self,
+        table: Table,
+        columns: Columns,
+        errors: EncodingErrors,
+        *,
+        known: bool,
+        options: Mapping[str, Any],
+    ) -> list[Item]:
+        """Read texts, and what is true of them."""
+        return super().items(
+            _flat(table, columns.texts), columns, errors, known=known, options=options
+        )
+
+
+def _flat(table: Table, names: Sequence[str]) -> Table:
+    """Write lists in columns of text as lines."""
+    at = {table.columns.index(name) for name in names if name in table.columns}
+    rows = [
+        (place, tuple(_lined(value) if i in at else value for i, value in enumerate(fields)))
+        for place, fields in table.rows
+    ]
+    return replace(table, rows=rows)
+
+
+def _lined(value: object) -> object:
+    """Write a list of texts as lines; anything else is itself, so that it is told what it is."""
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+        return value
+    return "\n".join(cast("Sequence[str]", value))
+
+
+FILES = FormedRows(
     kind="generate",
     counts=None,
     find=_find_source,
@@ -166,23 +265,28 @@ class Generate:
             if not all(text.strip() for text in _references(item.truth)):
                 raise ValueError(f"{item.where}: the target is empty")
 
-    def signatures(self, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+    def signatures(self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
         """Say BLEU and chrF with sacrebleu's signatures, where it is installed."""
-        if not said or not _installed("sacrebleu"):
+        if not said or _form(task.options).closed or not _installed("sacrebleu"):
             return []
         right, texts = [_references(t) for t in truth], [str(s) for s in said]
         figures = {"BLEU": measures.bleu(right, texts), "chrF": measures.chrf(right, texts)}
         return [f"{name} {one.value:.2f} ({one.signature})" for name, one in figures.items()]
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """The F1 of words, which needs no library; those of sacrebleu and rouge-score."""
-        return ("answer_f1", "exact_match", *LIBRARIES)
+    def metrics(self, task: Task) -> tuple[str, ...]:
+        """The F1 of words, which needs no library, and others; of a mixture the tasks' mean."""
+        if generate_options(task.options).tasks:
+            return (MEAN,)
+        form = _form(task.options)
+        return tuple(dict.fromkeys((*((form.metric,) if form.metric else ()), *form.metrics)))
 
     def measure(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of texts: the metric, and all that the libraries here can."""
         right, texts = [_references(t) for t in truth], [str(s) for s in said]
+        if (form := _form(task.options)).closed:
+            return form.measured(right, texts)
         found = {
             "answer_f1": answers.of_answers(right, texts)["answer_f1"],
             "exact_match": measures.exact_match(right, texts),
@@ -205,11 +309,13 @@ class Generate:
             ImportError: the metric's library is not installed.
             ValueError: there is a name.
         """
-        needed = LIBRARIES.get(task.metric)
-        if needed is not None and not _installed(needed):
-            raise ImportError(
-                f"metric {task.metric} needs {needed}: pip install 'unmask[text-metrics]'"
-            )
+        forms = generate_options(task.options).tasks.values()
+        for metric in (task.metric, *(form.metric for form in forms)):
+            needed = TEXT_LIBRARIES.get(metric or "")
+            if needed is not None and not _installed(needed):
+                raise ImportError(
+                    f"metric {metric} needs {needed}: pip install 'unmask[text-metrics]'"
+                )
         if task.name != task.does:
             raise ValueError(
                 f"generate reads no name before a text, but the option prefix; got the name "
@@ -224,7 +330,7 @@ class Generate:
             ValueError: the model reads in both directions, and cannot write, or lacks the segments
                 of sources and targets.
         """
-        spec, smoothing = language_spec(card), _options(task.options).smoothing
+        spec, smoothing = language_spec(card), generate_options(task.options).smoothing
         spec = spec if smoothing is None else replace(spec, smoothing=smoothing)
         if (answers := card.finetuning.answers) is not None:
             _check_segments(answers, card)
@@ -244,7 +350,7 @@ class Generate:
             ValueError: the length leaves no room for a source, or targets cannot be ended, or not
                 be hidden.
         """
-        options = _options(task.options)
+        options = generate_options(task.options)
         tokenizer = _told(tokenizer, options)
         special = tokenizer.special
         if special.end is None:
@@ -252,11 +358,13 @@ class Generate:
         hides = card.finetuning.target
         if hides is not None and special.mask is None:
             raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
+        _check_plain(options, card)
         encodes, forward = has_encoder(card), language_spec(card).forward
         asked = ByText(
             task=task,
             tokenizer=tokenizer,
             prefix=options.prefix,
+            forms=options.forms,
             before=special.before,
             after=special.after if encodes else _between(options, task, card, tokenizer),
             end=special.end,
@@ -273,7 +381,12 @@ class Generate:
                 f"length must be at least {least} for targets of {asked.longest} tokens "
                 f"(options.longest) and what is read around a source, got {task.length}"
             )
-        return asked if hides is None else ByHidden(**vars(asked), hides=hides)
+        if hides is not None:
+            return ByHidden(**vars(asked), hides=hides)
+        if options.plain:
+            row = min(task.length, card.length)
+            return ByMixture(**vars(asked), objective=card.objective, row=row)
+        return asked
 
 
 def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
@@ -293,6 +406,20 @@ def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
     if source is None or target is None:
         raise ValueError("options.source_language and options.target_language go together")
     return tokenizer.told(source, target)
+
+
+def _check_plain(options: GenerateOptions, card: Published) -> None:
+    """Refuse plain text beside pairs of a model whose pretraining asks in another way."""
+    if not options.plain:
+        return
+    asks, encodes = card.objective.asks, has_encoder(card)
+    alike = card.objective.causal and (encodes or asks == ("next_token",))
+    if card.objective.pairs or card.finetuning.target is not None or not alike:
+        raise ValueError(
+            f"plain text ({options.plain[0]}) is no part of a mixture of {card.name}: its "
+            f"pretraining asks for {', '.join(asks)}, which does not fit a batch with sources and "
+            "targets"
+        )
 
 
 def _check_segments(answers: ByMask, card: Published) -> None:
@@ -318,8 +445,18 @@ def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _options(options: Mapping[str, Any]) -> GenerateOptions:
+def generate_options(options: Mapping[str, Any]) -> GenerateOptions:
+    """Read options from plain data.
+
+    Raises:
+        ValueError: one is unknown, or not what it should be.
+    """
     return from_dict(GenerateOptions, options, "options")
+
+
+def _form(options: Mapping[str, Any]) -> Form:
+    """Return the form of the only task."""
+    return plain_form(options.get("form"), "options.form")
 
 
 def _references(truth: Truth | None) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class TaskKind(Protocol):
         """
         ...
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """Name the metrics that fit, the customary one first."""
         ...
 
@@ -118,7 +118,7 @@ class Informed(Protocol):
 class Signing(Protocol):
     """A kind of task some of whose figures others compare, if they know how they were computed."""
 
-    def signatures(self, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+    def signatures(self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
         """Say each such figure, and how exactly it was computed, in a line."""
         ...
 

@@ -110,7 +110,7 @@ class Multilabel:
         """Check that all labels are known."""
         reading.check_labels(items, labels, column)
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""
         return ("micro_f1", "macro_f1", "subset_accuracy")
 

@@ -45,7 +45,7 @@ class Regress:
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """Any number will do."""
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """Correlations, and the mean squared error."""
         return ("pearson", "spearman", "mean_squared_error")
 

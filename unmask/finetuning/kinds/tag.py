@@ -140,9 +140,9 @@ class Tag:
             )
         return {**options, "scheme": said or found}
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, task: Task) -> tuple[str, ...]:
         """F1 of entities where the tags mark some, and the share of right words."""
-        marked = metrics.marks_entities(labels)
+        marked = metrics.marks_entities(task.labels)
         return (*(("entity_f1",) if marked else ()), "token_accuracy")
 
     def measure(

@@ -1,0 +1,142 @@
+"""Forms: columns put in text, targets as words and numbers, and answers read again."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.config import from_dict, to_dict
+from unmask.finetuning import metrics
+from unmask.finetuning.forms import FORMS, Form, form_of, rounded
+
+STSB, SST2, MNLI = FORMS["stsb"], FORMS["sst2"], FORMS["mnli"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_published_form_names_columns_and_a_metric_that_fits(name: str) -> None:
+    form = FORMS[name]
+    assert form.columns
+    texts = [f"text {i}" for i, _ in enumerate(form.columns)]
+    written = form.rendered(texts)
+    assert all(text in written for text in texts)
+    assert not {"{", "}"} & set(written)
+    assert form.metric is None or form.metric in form.metrics
+    assert from_dict(Form, to_dict(form)) == form
+
+
+def test_the_paper_s_examples() -> None:  # appendix D
+    assert STSB.rendered(["A.", "B."]) == "stsb sentence1: A. sentence2: B."
+    assert SST2.rendered(["it confirms fincher"]) == "sst2 sentence: it confirms fincher"
+    assert MNLI.rendered(["H.", "P."]) == "mnli hypothesis: H. premise: P."
+    assert rounded(2.57, 0.2) == "2.6"  # section 2.4
+
+
+def test_a_column_that_stands_twice_is_one() -> None:
+    form = Form(source="{a} and {b}, {a}")
+    assert form.columns == ("a", "b")
+    assert form.rendered(["{b}", "y"]) == "{b} and y, {b}"
+
+
+@pytest.mark.parametrize(
+    ("number", "step", "text"),
+    [
+        (3.8, 0.2, "3.8"), (0.0, 0.2, "0.0"), (5.0, 0.2, "5.0"), (2.5, 0.2, "2.4"),
+        (2.7, 0.2, "2.8"),
+        (17.0, 5.0, "15"), (0.13, 0.25, "0.25"), (1e-5, 1e-05, "0.00001"), (-2.57, 0.2, "-2.6"),
+    ],
+)  # fmt: skip
+def test_numbers_are_rounded_to_a_step(number: float, step: float, text: str) -> None:
+    assert rounded(number, step) == text
+
+
+@given(st.floats(0, 5), st.sampled_from([0.1, 0.2, 0.25, 1.0]))
+def test_what_a_number_is_rounded_to_is_near_and_stays_so(number: float, step: float) -> None:
+    text = rounded(number, step)
+    assert abs(float(text) - number) <= step / 2 + 1e-9
+    assert rounded(float(text), step) == text
+
+
+def test_a_number_is_learned_rounded_and_known_as_it_is() -> None:
+    assert STSB.target_of("2.57", "score", "x:1") == ("2.6", "2.57")
+    assert STSB.target_of(5, "score", "x:1") == ("5.0",)
+    with pytest.raises(ValueError, match="x:1: 'score' must be from 0 to 5, got 7"):
+        STSB.target_of("7", "score", "x:1")
+    with pytest.raises(ValueError, match="x:1: 'score' must be a number"):
+        STSB.target_of("good", "score", "x:1")
+
+
+def test_what_is_no_number_or_label_is_wrong() -> None:
+    assert [STSB.read(s) for s in ("2.6", " 5 ", "5.2", "nan", "a cat", "")] == [
+        2.6, 5.0, None, None, None, None,
+    ]  # fmt: skip
+    assert [SST2.read(s) for s in ("positive", " negative", "Positive", "")] == [
+        "positive", "negative", None, None,
+    ]  # fmt: skip
+    free = Form(step=0.5)
+    assert [free.read(s) for s in ("-7", "inf", "1e99")] == [-7.0, None, None]
+
+
+def test_correlations_take_what_is_no_number_as_minus_one() -> None:
+    truth = [("2.6", "2.57"), ("5.0",), ("0.0",), ("1.0",)]
+    found = STSB.measured(truth, ["2.4", "no", "0.2", "1.0"])
+    exact, said = np.array([2.57, 5, 0, 1]), np.array([2.4, -1, 0.2, 1.0])
+    assert found["pearson"] == pytest.approx(metrics.pearson(exact, said))
+    assert found["spearman"] == pytest.approx(metrics.spearman(exact, said))
+    assert found["no_number"] == 0.25
+    assert STSB.measured(truth, ["2.57", "5.0", "0", "1"])["pearson"] == pytest.approx(1)
+
+
+def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
+    mrpc = FORMS["mrpc"]
+    no, yes = mrpc.labels
+    found = mrpc.measured([(yes,), (no,), (yes,), (no,)], [yes, "a cat", "", no])
+    assert found["accuracy"] == 0.5
+    assert found["f1"] == 0.5  # one found, one missed, one invented
+    assert found["no_label"] == 0.5
+
+
+def test_of_three_labels_what_is_none_is_wrong() -> None:
+    a, b, c = MNLI.labels
+    found = MNLI.measured([(a,), (b,), (c,)], [a, "?", c])
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert "f1" not in found
+
+
+@pytest.mark.parametrize("form", [SST2, STSB])
+def test_nothing_has_figures_too(form: Form) -> None:
+    assert set(form.measured([], [])) >= set(form.metrics) - {"macro_f1"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"source": "a {b"}, "brace"),
+        ({"source": "a"}, "names no column"),
+        ({"labels": ("a",)}, "two or more that differ"),
+        ({"labels": ("a", "a")}, "two or more that differ"),
+        ({"step": 0.0}, "above 0"),
+        ({"labels": ("a", "b"), "step": 0.2}, "labels or numbers"),
+        ({"between": (0.0, 5.0)}, "which have a step"),
+        ({"step": 0.2, "between": (5.0, 0.0)}, "least and the greatest"),
+        ({"labels": ("a", "b"), "metric": "bleu"}, "must be one of accuracy"),
+        ({"step": 0.2, "metric": "accuracy"}, "must be one of pearson, spearman"),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Form(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_form_by_a_name_that_there_is_not() -> None:
+    assert form_of("stsb", "here") is STSB
+    with pytest.raises(ValueError, match=r"here must be one of cola, .*, or a table, got 'sts'"):
+        form_of("sts", "here")
+
+
+def test_customary_columns_depend_on_what_is_said() -> None:
+    def first(form: Form) -> Sequence[str]:
+        return form.customary[:1]
+
+    assert [first(form) for form in (SST2, STSB, Form())] == [("label",), ("score",), ()]

@@ -1,0 +1,308 @@
+"""Mixtures: shares of tasks, what is read of each, that all are learned, and that runs go on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy_models as toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.batch import IGNORE, Example
+from unmask.checkpoints.tensors import read_tensors
+from unmask.finetuning import plan, single
+from unmask.finetuning.batches import an_epoch, batches
+from unmask.finetuning.measured import measured, of_mixture, tasks_of
+from unmask.finetuning.mixture import Mixture, Part, Plain, is_mixture, read_mixture
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.predict import predict, read_task
+from unmask.finetuning.score import score_file
+from unmask.finetuning.tune import finetune, go_on
+from unmask.serving.pipeline import Pipeline
+
+SPECIAL = toy.tokenizer("t5").special
+FORM = '{source = "text: {text}", labels = ["no", "yes"]}'
+
+
+def mixture(sizes: dict[str, int], **more: Any) -> tuple[Mixture, list[str]]:
+    one = Mixture(name="m", tasks={name: Part(train="x") for name in sizes}, **more)
+    return one, [name for name, n in sizes.items() for _ in range(n)]
+
+
+def takes(sizes: dict[str, int], **more: Any) -> tuple[int, ...]:
+    one, of = mixture(sizes, **more)
+    return one.sources(of).takes
+
+
+def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
+    sizes = {"a": 1000, "b": 100, "c": 10}
+    assert takes(sizes) == (1000, 100, 10)
+    assert takes(sizes, limit=100) == (100, 100, 10)
+    assert takes(sizes, sampling=0.0) == (370, 370, 370)
+    roots = np.sqrt([1000, 100, 10])
+    assert takes(sizes, sampling=0.5) == tuple((1110 * roots / roots.sum()).round().astype(int))
+    capped = np.array([200.0, 100, 10]) ** 0.5
+    expected = (310 * capped / capped.sum()).round().astype(int)
+    assert takes(sizes, limit=200, sampling=0.5) == tuple(expected)
+
+
+def test_a_part_may_have_a_limit_of_its_own() -> None:
+    tasks = {"a": Part(train="x"), "b": Part(train="x", limit=30)}
+    one = Mixture(name="m", tasks=tasks, text={"c": Plain(data=("x",))}, limit=20)
+    assert one.sources(["a"] * 50 + ["b"] * 50 + ["c"] * 50).takes == (20, 30, 20)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    st.integers(1, 20),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(0, 9),
+)
+def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, seed) -> None:
+    one, of = mixture({f"t{i}": n for i, n in enumerate(sizes)}, limit=limit, sampling=sampling)
+    sources = one.sources(of)
+    said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
+    steps = an_epoch(said, 4, None, sources)
+    stream = batches(said, SPECIAL, 4, 100, seed, sources=sources)
+    counts = np.zeros(len(of), np.int64)
+    told = [step for _, step in zip(range(3 * steps), stream(None), strict=False)]
+    for parts, _ in told:
+        for part in parts:
+            np.add.at(counts, part.targets.numpy().ravel(), 1)
+    for number, take in enumerate(sources.takes):
+        own = counts[sources.of == number]
+        assert own.sum() == 3 * take
+        assert own.max() - own.min() <= 1  # none again before all others were read
+    parts, cursor = told[-1]
+    again, after = next(stream(cursor - 1))
+    assert after == cursor
+    assert all(a.targets.equal(b.targets) for a, b in zip(again, parts, strict=True))
+
+
+def test_a_text_that_is_read_twice_in_an_epoch_is_drawn_twice() -> None:
+    one, of = mixture({"a": 2, "b": 30}, sampling=0.0)
+    said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
+    drawn: list[tuple[int, int]] = []
+
+    def draw(example: Example, rng: np.random.Generator) -> Example:
+        drawn.append((int(example.targets[0]), int(rng.integers(1 << 40))))
+        return example
+
+    sources = one.sources(of)
+    stream = batches(said, SPECIAL, 4, 100, 3, draw, sources=sources)(None)
+    for _ in range(an_epoch(said, 4, None, sources)):
+        next(stream)
+    assert len([i for i, _ in drawn if i == 0]) == 8
+    assert len({number for _, number in drawn}) == len(drawn)
+
+
+def write(folder: Path, **more: str) -> Path:
+    """Write a mixture of a task with labels, one with numbers and plain text."""
+    folder.mkdir(exist_ok=True)
+    toy.write(folder / "a.tsv", toy.texts(40, 1))
+    toy.write(folder / "a_dev.tsv", toy.texts(12, 2))
+    rows = [(f"one {n}", "two", str(n / 2)) for n in range(9)]
+    toy.write(folder / "b.tsv", rows * 3, "sentence1\tsentence2\tscore")
+    toy.write(folder / "b_dev.tsv", rows, "sentence1\tsentence2\tscore")
+    (folder / "plain.txt").write_text("\n\n".join(text for text, _ in toy.texts(20, 5, 20, 40)))
+    path = folder / "mixture.toml"
+    lines = [
+        *(f"{key} = {value}" for key, value in more.items()),
+        '[tasks.words]\ntrain = "a.tsv"\ndev = "a_dev.tsv"',
+        f"form = {FORM}",
+        '[tasks.stsb]\ntrain = "b.tsv"\ndev = "b_dev.tsv"\nmetric = "spearman"',
+        '[text.plain]\ndata = ["plain.txt"]\nlimit = 10',
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def read(path: Path, **more: Any) -> plan.Data:
+    return plan.read(Tuning(base="x", **({"task": "generate", "train": str(path)} | more)))
+
+
+def test_what_is_read(tmp_path: Path) -> None:
+    data = read(write(tmp_path))
+    assert [item.part for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + ["plain"] * 20
+    assert {item.truth for item in data.train[:40]} == {("no",), ("yes",)}
+    assert data.train[41].truth == ("0.4", "0.5")
+    assert data.train[67].truth is None
+    assert len(data.dev) == 21
+    assert not data.test
+    assert data.options["tasks"]["stsb"]["target"] == "score"
+    assert data.options["tasks"]["stsb"]["metric"] == "spearman"
+    assert data.options["tasks"]["words"]["metric"] == "accuracy"
+    assert data.options["plain"] == ["plain"]
+    fewer = read(tmp_path / "mixture.toml", rows=10)
+    assert [item.part for item in fewer.train] == ["words"] * 10 + ["stsb"] * 10 + ["plain"] * 20
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("limit = 10", "limit = 0", r"mixture\.toml: text\.plain\.limit must be at least 1, got 0"),
+        ("limit = 10", "limits = 10", r"mixture\.toml: unknown key 'text\.plain\.limits'; did you"),
+        ("[text.plain]", "[text.stsb]", r"mixture\.toml: text\.stsb has the name of a task"),
+        ("[text.plain]", "[texts.plain]", r"mixture\.toml: unknown key 'texts'"),
+        ('metric = "spearman"', 'metric = "bleu"', r"toml: tasks\.stsb: metric must be one of pea"),
+        ("[tasks.stsb]", "[tasks.mine]", r"toml: tasks\.mine\.form must be one of cola, .* 'mine'"),
+        (FORM, '"sst"', r"toml: tasks\.words\.form must be one of cola, .* got 'sst'"),
+        ("{text}", "{txt}", r"a\.tsv: no column 'txt' \(columns: 'text', 'label'\)"),
+        ('"yes"]', '"maybe"]', r"a\.tsv:\d+: label 'yes' in column 'label' is none of those"),
+        ('"b.tsv"', '"c.tsv"', r"c\.tsv: no such file"),
+        ('["plain.txt"]', '["p.txt"]', r"p\.txt"),
+        ('["plain.txt"]', "[]", r"text\.plain\.data must name a file"),
+        ("[tasks.words]", "sampling = 2.0\n[tasks.words]", "sampling must be from 0 to 1, got 2.0"),
+    ],
+)
+def test_a_mistake_is_told_with_file_and_key(tmp_path: Path, old, new, message) -> None:
+    path = write(tmp_path)
+    said = path.read_text()
+    assert old in said
+    path.write_text(said.replace(old, new, 1))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"task": "classify"}, "a mixture is learned by task = generate, got 'classify'"),
+        ({"dev": "x.tsv"}, "leave out dev"),
+        ({"text": ("a",)}, "leave out text"),
+        ({"options": {"form": "stsb"}}, r"leave out options\.form"),
+        ({"batch_tokens": 100}, "give batch in place of batch_tokens"),
+    ],
+)
+def test_what_a_mixture_says_itself_is_not_said_again(tmp_path: Path, more, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(write(tmp_path), **more)
+
+
+def test_it_is_known_by_its_ending_and_called_by_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    assert is_mixture(str(path))
+    assert not is_mixture("a.tsv")
+    assert read_mixture(path).name == "mixture"
+
+
+def tune(path: Path, base: Path, **more: Any):
+    said = {"out": path.parent / "run", "epochs": 2.0, "rate": 1e-2, "evaluate_every": 5}
+    return finetune(
+        base, task="generate", train=path, batch=16, length=60, precision="float32", device="cpu",
+        terminal=None, options={"longest": 6}, **(said | more),
+    )  # fmt: skip
+
+
+def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path) -> None:
+    base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
+    tuned = tune(write(tmp_path, sampling="0.5"), base, epochs=14.0, evaluate_every=40)
+    dev = tuned.best.dev
+    assert dev["words.no_label"] < 0.2
+    assert dev["words.accuracy"] >= 0.6
+    assert dev["mean"] == pytest.approx((dev["words.accuracy"] + dev["stsb.spearman"]) / 2)
+    assert dev["stsb.no_number"] < 1
+    assert tuned.task.metric == "mean"
+    assert any(line.startswith("plain: ") for line in tuned.notes)
+    out = tmp_path / "run"
+    last = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert any("words.accuracy" in str(line) for line in last)
+    task = read_task(out)
+    assert task == tuned.task
+    alone = Pipeline(tuned.opened, task).part("words")
+    (by_name,) = alone.predict(["a good cat"])
+    assert by_name["label"] == by_name["answer"]
+    assert predict(tuned.opened, ["text: a good cat"], task=task)[0]["answer"] == by_name["answer"]
+    found = score_file(tuned.opened, tmp_path / "a_dev.tsv", task=alone.task)
+    assert found["accuracy"] == dev["words.accuracy"]
+    (number,) = Pipeline(tuned.opened, task).part("stsb").predict([("one 3", "two")])
+    assert set(number) == {"answer", "number"}
+    with pytest.raises(ValueError, match="learned no task 'sst2': it has words, stsb"):
+        Pipeline(tuned.opened, task).part("sst2")
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) -> None:
+    base, path = toy.pretrained("t5", tmp_path / "base"), write(tmp_path / "data", sampling="0.5")
+    whole = tune(path, base, out=tmp_path / "whole")
+    save = single._save
+
+    def save_and_die(*args: Any, **options: Any) -> None:
+        save(*args, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(single, "_save", save_and_die)
+        with pytest.raises(Killed):
+            tune(path, base, out=tmp_path / "killed")
+    said = path.read_text()
+    path.write_text(said.replace("0.5", "1.0"))
+    with pytest.raises(ValueError, match="the mixture data have changed"):
+        go_on(tmp_path / "killed", device="cpu", terminal=None)
+    path.write_text(said)
+    again = go_on(tmp_path / "killed", device="cpu", terminal=None)
+    assert again.scored == whole.scored
+    one, other = (read_tensors(tmp_path / n / "model.safetensors") for n in ("whole", "killed"))
+    assert one.keys() == other.keys()
+    assert all(tensor.equal(other[name]) for name, tensor in one.items())
+
+
+def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
+    from unmask.finetuning.kinds.catalogue import ask, options
+    from unmask.finetuning.tasks import Columns, Task
+
+    data, card = read(write(tmp_path)), toy.card("t5")
+    task = Task(
+        does="generate", columns=Columns(texts=("source",), label="target"), name="generate",
+        length=30, options=options("generate", {**data.options, "longest": 6}),
+    )  # fmt: skip
+    one = ask(task, card, toy.tokenizer("t5"))
+    questions = one.questions(data.train)
+    rng = np.random.default_rng(0)
+    for question in questions:
+        item, drawn = data.train[question.item], one.drawn(question.example, rng)
+        assert drawn.source is not None
+        assert max(len(drawn.source), len(drawn.inputs)) <= 30
+        if item.part != "plain":
+            assert drawn is question.example
+            continue
+        assert (question.example.targets == IGNORE).all()
+        other = one.drawn(question.example, rng)
+        assert SPECIAL.sentinels[0] in drawn.source
+        assert drawn.targets[0] == other.targets[0] == SPECIAL.sentinels[0]
+    assert len({q.item for q in questions}) == len(data.train)
+    assert len(questions) > len(data.train)  # long texts are several rows
+    with pytest.raises(ValueError, match=r"plain text \(plain\) is no part of a mixture of unilm"):
+        ask(replace(task, length=60), toy.card("unilm"), toy.tokenizer("unilm"))
+
+
+def test_figures_of_several_tasks_have_their_names() -> None:
+    from unmask.config import to_dict
+    from unmask.finetuning.forms import FORMS, Form
+    from unmask.finetuning.tasks import Columns, Item, Task
+
+    forms = {"sst2": FORMS["sst2"], "mine": Form(source="x {a}", target="b", metric="exact_match")}
+    plain = {name: to_dict(form) for name, form in forms.items()}
+    task = Task(does="generate", columns=Columns(texts=("source",), label="target"),
+                metric="mean", options={"tasks": plain})  # fmt: skip
+    items = [
+        Item(texts=("x",), truth=("positive",), part="sst2"),
+        Item(texts=("y",), truth=("z", "w"), part="mine"),
+        Item(texts=("y",), truth=("v",), part="mine"),
+    ]
+    found = measured(task, items, ["positive", "w", "u"])
+    assert found["sst2.accuracy"] == 1
+    assert found["mine.exact_match"] == 0.5
+    assert found["mean"] == 0.75
+    assert list(tasks_of(task)) == ["sst2", "mine"]
+    alone = of_mixture(task, "mine")
+    assert (alone.columns.texts, alone.columns.label, alone.metric) == (("a",), "b", "exact_match")
+    with pytest.raises(ValueError, match="one task, without a name"):
+        of_mixture(alone, "mine")

@@ -1,0 +1,69 @@
+"""The figures of answers: of a task, or of each task of a mixture, and their mean."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from unmask.config import from_dict
+from unmask.finetuning.forms import Form
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.metrics import MEAN
+from unmask.finetuning.tasks import Columns, Item, Task, Truth
+
+_OF_100 = ("bleu", "chrf")
+
+
+def tasks_of(task: Task) -> dict[str, Task]:
+    """Return the tasks of a mixture by their names; of any other task itself, without a name."""
+    forms = cast("Mapping[str, Any]", task.options.get("tasks") or {})
+    return {name: of_mixture(task, name) for name in forms} or {"": task}
+
+
+def of_mixture(task: Task, name: str) -> Task:
+    """Return one task of a mixture, as if it were the only one.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    forms = cast("Mapping[str, Any]", task.options.get("tasks") or {})
+    if name not in forms:
+        known = f"it has {', '.join(forms)}" if forms else "it has learned one task, without a name"
+        raise ValueError(f"the model has learned no task {name!r}: {known}")
+    form = from_dict(Form, forms[name], f"options.tasks.{name}")
+    alone = dict(task.options) | {"tasks": {}, "form": forms[name]}
+    columns = Columns(texts=form.columns or task.columns.texts, label=form.target or "")
+    return replace(task, columns=columns, options=alone, metric=form.metric or form.metrics[0])
+
+
+def measured(task: Task, items: Sequence[Item], said: Sequence[Truth]) -> dict[str, float]:
+    """Compute all figures of answers to items whose truth is known.
+
+    Those of a mixture's tasks are called "sst2.accuracy"; `mean` is that of each task's own metric,
+    of 1 at most.
+
+    Raises:
+        FloatingPointError: a number said is not finite.
+    """
+    kind, found, own = TASK_KINDS[task.does], dict[str, float](), list[float]()
+    for name, one in tasks_of(task).items():
+        some = [
+            (item.truth, answer)
+            for item, answer in zip(items, said, strict=True)
+            if item.truth is not None and item.part == name
+        ]
+        figures = kind.measure(one, [truth for truth, _ in some], [answer for _, answer in some])
+        if not name:
+            return figures
+        found |= {f"{name}.{figure}": value for figure, value in figures.items()}
+        own.append(figures[one.metric] / (100 if one.metric in _OF_100 else 1))
+    return found | {MEAN: sum(own) / len(own)}
+
+
+def usual(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> list[Truth]:
+    """Give every item the answer that is most frequent in training, of its task."""
+    kind = TASK_KINDS[task.does]
+    by_task = {
+        name: kind.usual(one, [item for item in train if item.part == name])
+        for name, one in tasks_of(task).items()
+    }
+    return [by_task[item.part] for item in dev]
