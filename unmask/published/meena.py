@@ -14,7 +14,7 @@ from unmask.model.positions import Sinusoidal
 from unmask.published import evolved_transformer as evolved
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import PAIRS as FRAME
+from unmask.tokens.vocabulary import T5 as FRAME
 from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
 PAPER = Paper(
@@ -42,7 +42,7 @@ MEENA = Published(
     architecture=evolved.both(
         replace(
             evolved.ENCODER,
-            vocab_size=8_192,  # section 3.1: 8K
+            vocab_size=8_292,  # section 3.1: 8K; 100 sentinels for blanks that it is asked to fill
             d_model=2560,  # section 3.2, as the next two
             n_layers=2 * 1,
             n_heads=32,
@@ -64,7 +64,7 @@ MEENA = Published(
         "steps": 4_770_000,
         "clip": 0.0,
     },
-    parameters=2_592_236_800,
+    parameters=2_592_492_800,
     names=OWN_NAMES,
     fields=own_fields("meena", EncoderDecoderArchitecture),
     note="The weights were not published. "
@@ -80,7 +80,7 @@ MEENA_MINI = replace(
     name="meena-mini",
     architecture=evolved.both(
         replace(
-            evolved.ENCODER, vocab_size=8_192, d_model=256, n_layers=2, n_heads=4, d_ff=1024,
+            evolved.ENCODER, vocab_size=8_292, d_model=256, n_layers=2, n_heads=4, d_ff=1024,
             position=Sinusoidal(256),
         ),
         3,
@@ -89,7 +89,7 @@ MEENA_MINI = replace(
     batch_tokens=4_096,
     rate=3e-3,
     training=SMALL_SCALE,
-    parameters=9_174_912,
+    parameters=9_200_512,
     note="Not in the paper: for two CPU cores. " + _OF_TURNS + _SAYS + evolved.UNLIKE,
 )  # fmt: skip
 
