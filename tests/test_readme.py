@@ -24,6 +24,7 @@ HIDDEN = {
 }
 DENOISED = {
     objectives.MASS: "half of the text, in one run",
+    objectives.T5_OBJECTIVES["prefix_language_model"]: "the end, of which the beginning is read",
     objectives.UL2: "spans, short and long, few and many, and the end; the model is told which",
 }
 MIXED = {
@@ -37,7 +38,8 @@ BESIDES = {
     "corrected": "words; what stood where a generator put others, and whose part a crop is",
     "boundary": "spans of words, also from their two ends",
 }
-OF_PAIRS = {"transformer": "nothing: it learns to say one text for another"}
+_PAIRS = "nothing: it learns to say one text for another"
+OF_PAIRS = {"transformer": _PAIRS, "evolved-transformer": _PAIRS}
 
 
 def denoised(objective: AnyObjective) -> str | None:

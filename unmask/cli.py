@@ -1177,11 +1177,15 @@ def generate(
         _option("--typical", metavar="P", help="Draw among the most typical of this probability."),
     ] = None,
     seed: Annotated[int | None, _option("--seed", metavar="N", help="Of what is drawn.")] = None,
+    samples: Annotated[
+        int | None,
+        _option("--samples", metavar="N", help="Draw N texts, and print the likeliest."),
+    ] = None,
     beams: Annotated[
         int | None, _option("--beams", metavar="N", help="Search among N texts side by side.")
     ] = None,
     best: Annotated[
-        int | None, _option("--best", metavar="N", help="Print the N best texts of the search.")
+        int | None, _option("--best", metavar="N", help="Print the N best of beams or samples.")
     ] = None,
     length_penalty: Annotated[
         float | None,
@@ -1249,6 +1253,7 @@ def generate(
         "min_p": min_p,
         "typical": typical,
         "seed": seed,
+        "samples": samples,
         "beams": beams,
         "best": best,
         "length_penalty": length_penalty,
@@ -1292,7 +1297,7 @@ class _Say:
             )
         if self.guesses is not None and self.draft is None:
             raise ValueError("--guesses is how many tokens a draft guesses: give --draft, too")
-        for name in ("json", "best", "beams"):
+        for name in ("json", "best", "beams", "samples"):
             if self.stream and (self.as_json if name == "json" else name in self.settings):
                 raise ValueError(f"--stream prints text as it comes: give --stream or --{name}")
 
@@ -1325,7 +1330,7 @@ class _Say:
 
     def _streams(self, prompts: int) -> bool:
         if self.stream is None:
-            plain = not self.as_json and "beams" not in self.settings
+            plain = not (self.as_json or self.settings.keys() & {"beams", "samples"})
             return plain and prompts == 1 and sys.stdout.isatty()
         if self.stream and prompts != 1:
             raise ValueError(f"--stream is for one prompt, got {prompts:,}")

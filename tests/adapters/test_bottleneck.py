@@ -22,7 +22,8 @@ from unmask.adapters.bottleneck import (
 )
 from unmask.config import from_dict, to_dict
 from unmask.model.attention import Sight
-from unmask.model.transformer import Block, Norms
+from unmask.model.norms import Norms
+from unmask.model.transformer import Block
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
 SPECS = [Houlsby, Pfeiffer, AdaMix]

@@ -37,6 +37,9 @@ SPECIALS = {
         size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
         sentinels=tuple(range(V - 1, V - 21, -1)), ids=frozenset([0, 1, 2, *range(V - 20, V)]),
     ),
+    "meena-mini": Special(
+        size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,), ids=frozenset(range(3)),
+    ),
     "bart-mini": Special(
         size=V, pad=1, start=2, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
         ids=frozenset(range(5)),
@@ -93,7 +96,7 @@ def state(run):
     return {**loop.model_tensors(run), **run.optimizer.tensors()}
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "canine-mini", "coco-lm-mini"])
+@pytest.mark.parametrize("name", [*FAMILIES, "canine-mini", "coco-lm-mini", "meena-mini"])
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer)

@@ -19,6 +19,7 @@ from unmask.batch import Batch, Visibility
 from unmask.heads.labels import LabelsHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
+from unmask.model.attention import Attention, in_heads
 from unmask.model.cache import Cache
 from unmask.model.canine import Canine
 from unmask.model.transformer import EncoderDecoder, Transformer
@@ -122,16 +123,19 @@ class PrefixModule(nn.Module):
         cache: Cache = stack.new_cache() if given.get("cache") is None else given["cache"]
         if not cache.length:
             cache.begin_with(self.spec.length)
-            self._fill(cache, len(batch.inputs))
+            self._fill(stack, cache, len(batch.inputs))
         _check_cache(cache, self.spec.length)
         _check_length(self.a, batch, cache.length, self.spec.length)
         if batch.place is not None:
             batch = replace(batch, place=batch.place + self.spec.length)
         return (), given | {"batch": batch, "cache": cache}
 
-    def _fill(self, cache: Cache, rows: int) -> None:
-        heads = self.prefix().unflatten(-1, (self.a.n_layers, 2, self.a.groups, self.a.d_head))
-        for layer, (k, v) in zip(cache.layers, heads.permute(1, 2, 3, 0, 4), strict=True):
+    def _fill(self, stack: Transformer, cache: Cache, rows: int) -> None:
+        both = self.prefix().unflatten(-1, (self.a.n_layers, 2, -1)).permute(1, 2, 0, 3)
+        for layer, block, each in zip(cache.layers, stack.layers, both, strict=True):
+            attention = block.get_submodule("attention")
+            assert isinstance(attention, Attention)
+            k, v = in_heads(each, attention.d_head)
             layer.extend(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1))
 
 

@@ -19,7 +19,7 @@ class Said:
     ids: tuple[int, ...]
     """Without the end token."""
     score: float
-    """See `Beam`."""
+    """See `Beam` and `Ranked`."""
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,26 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from unmask.adapters.prefix import decoder, reader, room
 from unmask.generation.beam import Said, search
 from unmask.generation.reading import at_rest
 from unmask.generation.rows import Rows
-from unmask.generation.settings import Beam, Decoding, Greedy, Sample
+from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
 from unmask.generation.speculate import Draft, speculate
-from unmask.generation.texts import Guide, Text, pick, restrained
+from unmask.generation.texts import NOTHING, Guide, Text, pick, restrained
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.vocabulary import Special
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +63,7 @@ def generate(
     Raises:
         ValueError: the model does not generate, or a prompt is longer than its positions.
     """
-    if isinstance(how.by, Beam):
+    if isinstance(how.by, Beam | Ranked):
         found = candidates(model, prompts, special, how, begun=begun, guides=guides, draft=draft)
         return [list(best[0].ids) for best in found]
     said: list[list[int]] = [[] for _ in prompts]
@@ -79,17 +84,22 @@ def candidates(
     guides: Sequence[Guide] | None = None,
     draft: Draft | None = None,
 ) -> list[list[Said]]:
-    """Search for the best texts after each prompt, as many as the beams shall return.
+    """Search for the best texts after each prompt, or draw some, as many as shall be returned.
 
     Args and errors are those of `generate`.
 
     Raises:
-        ValueError: there are no beams, more than tokens, or a draft, which is not for them.
+        ValueError: there are neither beams nor samples, more beams than tokens, or a draft, which
+            is not for them.
     """
-    if not isinstance(how.by, Beam):
-        raise ValueError("only beams find several texts of a prompt: give beams")
+    if not isinstance(how.by, Beam | Ranked):
+        raise ValueError("only beams or samples give several texts of a prompt: give one of them")
     if draft is not None:
-        raise ValueError("a draft guesses one token after another: give beams or a draft, not both")
+        raise ValueError(
+            f"a draft guesses one token after another: give {several(how.by)} or a draft, not both"
+        )
+    if isinstance(how.by, Ranked):
+        return _ranked(model, prompts, special, how, how.by, begun, guides)
     if how.by.beams > special.size:
         raise ValueError(f"{how.by.beams} beams are more than the {special.size} tokens there are")
     asked = texts(model, prompts, special, how, begun=begun, guides=guides)
@@ -104,6 +114,44 @@ def candidates(
     return found
 
 
+def several(by: Beam | Ranked) -> str:
+    """Name what one text is chosen of."""
+    return "beams" if isinstance(by, Beam) else "samples"
+
+
+def _ranked(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    special: Special,
+    how: Decoding,
+    by: Ranked,
+    begun: Sequence[Sequence[int]] | None,
+    guides: Sequence[Guide] | None,
+) -> list[list[Said]]:
+    """Draw several texts of each prompt, and rank those that differ by their log-probability."""
+    n = by.samples
+    asked = texts(
+        model,
+        _each(prompts, n),
+        special,
+        how,
+        begun=None if begun is None else _each(begun, n),
+        guides=None if guides is None else _each(guides, n),
+    )
+    with at_rest(model):
+        for _ in _spoken(model, asked, special, how, by.draw, counted=True):
+            pass
+    found: list[list[Said]] = []
+    for i in range(0, len(asked), n):
+        some = {tuple(text.said): Said(tuple(text.said), text.total) for text in asked[i : i + n]}
+        found.append(sorted(some.values(), key=lambda one: -one.score)[: by.best])
+    return found
+
+
+def _each(some: Sequence[T], n: int) -> list[T]:
+    return [one for one in some for _ in range(n)]
+
+
 def spoken(
     model: Model,
     asked: Sequence[Text],
@@ -115,31 +163,50 @@ def spoken(
     """Say each text, by a model that is at rest; give which one it is, and the token, at once.
 
     Raises:
-        ValueError: `how` is to search with beams, which say nothing before they have found it all.
+        ValueError: `how` is to choose one of several texts, which is known when they have ended.
     """
-    if isinstance(how.by, Beam):
-        raise ValueError("beams are searched to their end before a text is known: no stream")
+    if isinstance(how.by, Beam | Ranked):
+        raise ValueError(f"{several(how.by)} end before a text is known: no stream")
     if draft is not None:
         draft.check(model)
+    yield from _spoken(model, asked, special, how, how.by, draft=draft)
+
+
+def _spoken(
+    model: Model,
+    asked: Sequence[Text],
+    special: Special,
+    how: Decoding,
+    by: Greedy | Sample,
+    *,
+    draft: Draft | None = None,
+    counted: bool = False,
+) -> Iterator[tuple[int, int]]:
+    """Say each text, as `spoken` does, also one of several; `counted`: with how likely it is."""
     waiting = list(range(len(asked)))
     while waiting:
         prompts = {i: asked[i].prompt() for i in waiting}
         if draft is not None:
             for i in waiting:
-                for token in speculate(model, draft, asked[i], prompts[i], special, how, how.by):
+                for token in speculate(model, draft, asked[i], prompts[i], special, how, by):
                     yield i, token
         else:
             sizes = [len(prompts[i].read) + asked[i].most - len(asked[i].said) for i in waiting]
             for group in by_size(sizes, AT_ONCE):
                 rows = {waiting[g]: asked[waiting[g]] for g in group}
                 read = Rows(model, [prompts[i] for i in rows], special)
-                yield from _say(read, rows, special, how, how.by)
+                yield from _say(read, rows, special, how, by, counted)
         waiting = [i for i in waiting if not asked[i].over]
     _warn([len(text.said) for text in asked], asked, how)
 
 
 def _say(
-    rows: Rows, asked: Mapping[int, Text], special: Special, how: Decoding, by: Greedy | Sample
+    rows: Rows,
+    asked: Mapping[int, Text],
+    special: Special,
+    how: Decoding,
+    by: Greedy | Sample,
+    counted: bool,
 ) -> Iterator[tuple[int, int]]:
     """Read what stands before, then token by token what is said; texts that halt are dropped."""
     going = list(asked.items())
@@ -147,6 +214,8 @@ def _say(
         here = [(text, text.said) for _, text in going]
         scores = restrained(rows.scores()[:, 0], here, how, special)
         picked = pick(scores, by, [text.dice for _, text in going])
+        if counted:
+            _count([text for _, text in going], scores, picked)
         for (i, text), token in zip(going, picked.tolist(), strict=True):
             if text.take(token, special.end):
                 yield i, token
@@ -158,6 +227,13 @@ def _say(
             rows.keep(kept)
             picked, going = picked[kept], [going[row] for row in on]
         rows.say(picked[:, None])
+
+
+def _count(said: Sequence[Text], scores: Float[Tensor, "b v"], picked: Int[Tensor, "b"]) -> None:
+    """Add to each text how likely the model holds what was picked, if anything was."""
+    logs = scores.log_softmax(-1).gather(-1, picked.clamp(min=0)[:, None])[:, 0].tolist()
+    for text, token, log in zip(said, picked.tolist(), logs, strict=True):
+        text.total += 0.0 if token == NOTHING else log
 
 
 def texts(

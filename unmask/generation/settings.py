@@ -1,4 +1,4 @@
-"""How text is said: Greedy, Sample or Beam, and what holds for all of them (Decoding)."""
+"""How text is said: Greedy, Sample, Ranked or Beam, and what holds for all of them (Decoding)."""
 
 import math
 from dataclasses import dataclass, fields
@@ -94,6 +94,28 @@ def _typical(share: Float[Tensor, "b v"], most: float) -> Float[Tensor, "b v"]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """The likeliest of several texts that are drawn, each on its own.
+
+    Adiwardana et al. 2020, arXiv:2001.09977, "sample-and-rank". A text's score is the sum of its
+    tokens' log-probabilities, the end token's too, without temperature and filters.
+    """
+
+    draw: Sample = Sample()
+    """How each is drawn."""
+    samples: int = 20
+    best: int = 1
+    """How many texts are wanted, the likeliest first; fewer, where fewer differ."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.samples < 1:
+            raise ValueError(f"samples must be at least 1, got {self.samples}")
+        if not 1 <= self.best <= self.samples:
+            raise ValueError(f"best must be from 1 to the {self.samples} samples, got {self.best}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Beam:
     """The best of several texts that are followed side by side.
 
@@ -127,7 +149,7 @@ class Beam:
 class Decoding:
     """How a text is said, how long it becomes, and which tokens it may not have."""
 
-    by: Greedy | Sample | Beam = Greedy()
+    by: Greedy | Sample | Ranked | Beam = Greedy()
     new_tokens: int = 50
     """At most so many; fewer where the model ends its text, or its positions end."""
     min_new_tokens: int = 0
@@ -169,22 +191,25 @@ class Decoding:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-_OF = {part: frozenset(f.name for f in fields(part)) for part in (Sample, Beam, Decoding)}
+_OF = {part: frozenset(f.name for f in fields(part)) for part in (Sample, Ranked, Beam, Decoding)}
 
 
 def decoding(**settings: Any) -> Decoding:
-    """Make a Decoding of the fields of Decoding, Sample and Beam, by name.
+    """Make a Decoding of the fields of Decoding, Sample, Ranked and Beam, by name.
 
-    `temperature` above 0 draws, `beams` searches, and without both the likeliest token is said.
+    `temperature` above 0 draws, with `samples` several texts of which the likeliest is said,
+    `beams` searches, and without all of them the likeliest token is said.
 
     Raises:
         ValueError: there is no such setting, or two do not go together.
     """
-    known = frozenset[str]().union(*_OF.values()) - {"by"}
+    known = frozenset[str]().union(*_OF.values()) - {"by", "draw"}
     if strange := sorted(settings.keys() - known):
         raise ValueError(f"no setting {strange[0]!r}; there are {', '.join(sorted(known))}")
     drawn = {name: settings[name] for name in _OF[Sample] & settings.keys()}
-    searched = {name: settings[name] for name in _OF[Beam] & settings.keys()}
+    ranked = {name: settings[name] for name in _OF[Ranked] & settings.keys()}
+    ranked = ranked if "samples" in ranked else {}
+    searched = {name: settings[name] for name in (_OF[Beam] & settings.keys()) - ranked.keys()}
     rest = {name: settings[name] for name in _OF[Decoding] & settings.keys()}
     if "stop" in rest:
         rest["stop"] = (rest["stop"],) if isinstance(rest["stop"], str) else tuple(rest["stop"])
@@ -195,9 +220,15 @@ def decoding(**settings: Any) -> Decoding:
                 f"{', '.join(sorted(drawn))}: says among which tokens one is drawn, but at "
                 "temperature 0 none is: give a temperature above 0"
             )
+    if ranked and not drawn:
+        raise ValueError("samples are drawn: give a temperature above 0")
+    if searched and "beams" not in searched:
+        also = ", or samples of what is drawn" if searched.keys() == {"best"} else ""
+        raise ValueError(
+            f"{', '.join(sorted(searched))}: for a search with beams: give beams{also}"
+        )
     if drawn and searched:
         raise ValueError("beams search and temperature draws: give beams or temperature, not both")
-    if searched and "beams" not in searched:
-        raise ValueError(f"{', '.join(sorted(searched))}: for a search with beams: give beams")
     by = Sample(**drawn) if drawn else Beam(**searched) if searched else Greedy()
+    by = Ranked(draw=by, **ranked) if isinstance(by, Sample) and ranked else by
     return Decoding(by=by, **rest)

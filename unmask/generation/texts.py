@@ -53,6 +53,8 @@ class Text:
     """Its own, so that what is drawn does not depend on the texts beside it."""
     guide: Guide | None = None
     said: list[int] = field(default_factory=list[int])
+    total: float = 0.0
+    """The log-probability of what was said, the end token included, where that is counted."""
     over: bool = False
     fits: int | None = None
     """Tokens that may be said before the positions end; None: they do not."""

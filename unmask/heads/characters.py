@@ -12,9 +12,9 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.canine import PAD, CanineArchitecture, HashEmbedding, Table
+from unmask.model.norms import Norms
 from unmask.model.parts import ACTIVATIONS, FeedForward
 from unmask.model.positions import Place
-from unmask.model.transformer import Norms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,24 @@
 """Architecture: one page on which every published Transformer differs from the next."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from unmask.model.adaptive import Adaptive
 from unmask.model.convolution import Convolution
+from unmask.model.evolved import AttendedConvolutions, GatedConvolutions, LayerKind
 from unmask.model.initialize import Initialize, Normal
 from unmask.model.parts import Activation, LayerNorm, Norm
-from unmask.model.positions import Disentangled, Learned, Position, Relative
+from unmask.model.positions import Disentangled, Learned, Position, Relative, Sinusoidal
 
-Slot = Literal["into", "inside", "out", "after"]
+Slot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
 POST: frozenset[Slot] = frozenset({"after"})
 OUT: frozenset[Slot] = frozenset({"out"})
 SANDWICH: frozenset[Slot] = frozenset({"into", "out"})
 SUB: frozenset[Slot] = frozenset({"into", "inside"})
+INSIDE: frozenset[Slot] = frozenset({"inside", "inside_feed_forward"})
+"""Those of a feed-forward."""
 Biased = Literal["read", "write", "feed_forward"]
 BIASED: frozenset[Biased] = frozenset({"read", "write", "feed_forward"})
 UNBIASED: frozenset[Biased] = frozenset()
@@ -40,6 +43,9 @@ class Architecture:
     d_model."""
     adaptive: Adaptive | None = None
     """Token vectors are the narrower, the rarer the token is. None: all have one width."""
+    kinds: tuple[LayerKind | None, ...] = ()
+    """What the first layer is, the second and so on, from the start again; None, or nothing:
+    attention and a feed-forward."""
     shared: frozenset[Sublayer] = frozenset()
     """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
     3.1)."""
@@ -60,7 +66,8 @@ class Architecture:
     norm: Norm = LayerNorm()
     norm_at: frozenset[Slot] = POST
     """Where norms stand around a sublayer f: after(x + out(f(into(x)))); or inside of it, before
-    the map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2)."""
+    the map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers
+    or of the feed-forward alone."""
     norm_embedding: bool = False
     norm_final: bool = False
     query_key_norm: Literal["head", "all"] | None = None
@@ -118,10 +125,44 @@ class Architecture:
             raise ValueError("adaptive token vectors have maps of their own: leave embed_width out")
         if self.mixed and self.parallel is not None:
             raise ValueError("sublayers side by side (parallel) have nothing between to be mixed")
+        self._check_kinds()
         if not 0 <= self.layer_dropout < 1:
             raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
+
+    def _check_kinds(self) -> None:
+        """Refuse layers of other kinds where they lack what they need, or what they do not have."""
+        kinds = [part for part in self.kinds if part is not None]
+        if not kinds:
+            return
+        others = ("shared", "global_attention", "mixed", "parallel", "convolution", "n_kv_heads")
+        defaults = {f.name: f.default for f in fields(Architecture)}
+        for name in others:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"layers of their own kinds cannot be with {name}")
+        for part in kinds:
+            if isinstance(part, GatedConvolutions) and self.causal:
+                raise ValueError("GatedConvolutions read what follows: causal must be false")
+            if isinstance(part, AttendedConvolutions):
+                self._check_attended(part)
+
+    def _check_attended(self, part: AttendedConvolutions) -> None:
+        if not (self.causal and self.cross):
+            raise ValueError("AttendedConvolutions are a decoder's: causal and cross must be true")
+        if (
+            self.d_model % max(part.heads, self.n_heads)
+            or self.n_heads * self.d_head != self.d_model
+        ):
+            raise ValueError(
+                f"AttendedConvolutions need heads that are d_model {self.d_model} wide together: "
+                f"{self.n_heads} of {self.d_head}, and {part.heads}, are not"
+            )
+        if not isinstance(self.position, Learned | Sinusoidal):
+            raise ValueError(
+                "AttendedConvolutions have heads of a width of their own: position must be added "
+                f"to token vectors (Learned, Sinusoidal), got {type(self.position).__name__}"
+            )
 
     @property
     def tells_segments(self) -> bool:
@@ -144,6 +185,10 @@ class Architecture:
     def d_embed(self) -> int:
         """Width of token vectors before the first block."""
         return self.embed_width or self.d_model
+
+    def kind(self, i: int) -> LayerKind | None:
+        """Return what layer i is; None: attention and a feed-forward."""
+        return self.kinds[i % len(self.kinds)] if self.kinds else None
 
     def reach(self, i: int) -> tuple[int | None, int]:
         """Return the window of layer i and its dilation."""
@@ -173,16 +218,19 @@ class Architecture:
         attention = self.d_model * (2 * (self.n_heads + self.groups) + gates) * self.d_head
         forward = (3 if self.gated else 2) * self.d_model * self.d_ff
         each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
-        reach = [self.reach(i)[0] for i in range(self.n_layers)]
+        kinds = [self.kind(i) for i in range(self.n_layers)]
+        attends = [part is None or part.attends for part in kinds]
+        reach = [self.reach(i)[0] for i, does in enumerate(attends) if does]
         seen = each * sum(length if w is None else min(length, 2 * w + 1) for w in reach)
-        matrices = attention * (1 + self.cross) + forward
+        matrices = attention * (1 + self.cross) * sum(attends) + forward * kinds.count(None)
+        matrices += sum(part.weights(self) for part in kinds if part is not None)
         widen = 0 if self.embed_width is None else self.embed_width * self.d_model
-        crossed = each * length * self.n_layers * self.cross
+        crossed = each * length * sum(attends) * self.cross
         position, beside = self.position, self.convolution
         if isinstance(position, Disentangled | Relative):
             seen += self.n_layers * position.flops(self, length)
         near_by = 0 if beside is None else self.d_model**2 * beside.width // beside.groups
-        return float(2 * (self.n_layers * matrices + widen + near_by) + seen + crossed)
+        return float(2 * (matrices + widen + near_by) + seen + crossed)
 
 
 @dataclass(frozen=True, kw_only=True)

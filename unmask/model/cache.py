@@ -1,6 +1,7 @@
 """Keys and values of what was read already, so that a decoder reads each token once."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from jaxtyping import Float
@@ -105,21 +106,69 @@ def _after(
     return new if old is None or not length else torch.cat((old[:, :, :length], new), 2)
 
 
+class Recent:
+    """The last columns [b s d] that a convolution has read: those that follow read them again."""
+
+    def __init__(self, reach: int, back: int = 0) -> None:
+        self._x: Tensor | None = None
+        self._reach, self._kept = reach, reach + back
+        self.length = 0
+        """Columns read so far, those forgotten included."""
+
+    def extend(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b _ d"]:
+        """Append, and return all that these columns may read."""
+        n = x.shape[1]
+        x = x if self._x is None else torch.cat((self._x, x), 1)
+        self.length += n
+        most = self._kept
+        self._x = x[:, -most:].clone() if x.shape[1] > most + _spare(most) else x
+        return x[:, max(x.shape[1] - n - self._reach, 0) :]
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows of the batch, in this order."""
+        self._x = None if self._x is None else self._x[rows]
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first `length` columns.
+
+        Raises:
+            ValueError: columns that would be read then are forgotten.
+        """
+        gone = self.length - length
+        if gone <= 0 or self._x is None:
+            return
+        left = self._x.shape[1] - gone
+        if left < min(self._reach, length):
+            raise ValueError(
+                f"{gone} tokens cannot be taken back: what convolutions read before them is "
+                "forgotten"
+            )
+        self._x, self.length = self._x[:, :left], length
+
+
 class Cache:
     """One LayerCache a layer.
 
-    For an encoder-decoder also those of cross-attention, which are filled once.
+    For an encoder-decoder also those of cross-attention, which are filled once; and what
+    convolutions have read last.
     """
 
-    def __init__(self, spans: Sequence[int | None], back: int = 0) -> None:
+    def __init__(
+        self,
+        spans: Sequence[int | None],
+        back: int = 0,
+        reaches: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Begin with nothing.
 
         Args:
             spans: how many columns back each layer sees; None: all.
             back: how many tokens before the last that was ever read may be taken back (`cut`).
+            reaches: for each layer how many columns back each of its convolutions reads.
         """
         self.layers = [LayerCache(span, back) for span in spans]
         self.cross = [LayerCache() for _ in spans]
+        self.recent = [[Recent(reach, back) for reach in layer] for layer in reaches]
 
     @property
     def length(self) -> int:
@@ -140,6 +189,8 @@ class Cache:
         """Keep only these rows of the batch, in this order."""
         for layer in (*self.layers, *self.cross):
             layer.keep(rows)
+        for recent in chain.from_iterable(self.recent):
+            recent.keep(rows)
 
     def cut(self, length: int) -> None:
         """Forget what comes after the first `length` tokens, those before the text included.
@@ -147,5 +198,8 @@ class Cache:
         Raises:
             ValueError: more are taken back than was said before.
         """
+        text = length - self.prefix
         for layer in self.layers:
             layer.cut(length)
+        for recent in chain.from_iterable(self.recent):
+            recent.cut(text)

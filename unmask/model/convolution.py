@@ -40,7 +40,7 @@ class ConvolutionModule(nn.Module):
     def __init__(self, part: Convolution, sizes: Sizes) -> None:
         super().__init__()
         d = sizes.d_model
-        self.kernel = nn.Conv1d(d, d, part.width, padding=part.width // 2, groups=part.groups)
+        self.kernel = nn.Conv1d(d, d, part.width, groups=part.groups)
         self.norm = sizes.norm.build(d)
         self.activation = ACTIVATIONS[part.activation]
         self.dropout = Dropout(sizes.dropout)
@@ -52,21 +52,38 @@ class ConvolutionModule(nn.Module):
         visibility: Visibility,
     ) -> Float[Tensor, "b t d"]:
         """Add what neighbors say that a token sees; those of other texts say nothing."""
-        return self.norm(after + self.activation(self.dropout(self._read(before, visibility))))
+        near = convolved(self.kernel, before, visibility, around(self.kernel.kernel_size[0]))
+        return self.norm(after + self.activation(self.dropout(near)))
 
-    def _read(self, x: Float[Tensor, "b t d"], visibility: Visibility) -> Float[Tensor, "b t d"]:
-        kernel, half = self.kernel, self.kernel.kernel_size[0] // 2
-        taps = range(-half, half + 1)
-        near = [neighbors(visibility, x, by) for by in taps]
-        if all(seen is None for seen in near):
-            return kernel(x.mT).mT
-        # tap by tap, since who is seen differs from token to token
-        y = x.new_zeros(()) if kernel.bias is None else kernel.bias
-        for by, seen, tap in zip(taps, near, kernel.weight.unbind(-1), strict=True):
-            moved = shifted(x, by)
-            moved = moved if seen is None else moved * seen[..., None]
-            y = y + F.conv1d(moved.mT, tap[..., None], groups=kernel.groups).mT
-        return y
+
+def around(width: int) -> range:
+    """Return which columns, from one's own, a kernel of this width reads that stands around it."""
+    return range(-(width // 2), width - width // 2)
+
+
+def behind(width: int) -> range:
+    """Return which it reads where it ends with one's own."""
+    return range(1 - width, 1)
+
+
+def convolved(
+    kernel: nn.Conv1d, x: Float[Tensor, "b t d"], visibility: Visibility, taps: range
+) -> Float[Tensor, "b t w"]:
+    """Apply a kernel to what each token sees in the columns `taps` away: elsewhere it reads zeros.
+
+    The visibility is that of the columns x.
+    """
+    near = [neighbors(visibility, x, by) for by in taps]
+    if all(seen is None for seen in near):
+        sides = max(-taps[0], 0), max(taps[-1], 0)
+        return F.conv1d(F.pad(x.mT, sides), kernel.weight, kernel.bias, groups=kernel.groups).mT
+    # tap by tap, since who is seen differs from token to token
+    y = x.new_zeros(()) if kernel.bias is None else kernel.bias
+    for by, seen, tap in zip(taps, near, kernel.weight.unbind(-1), strict=True):
+        moved = shifted(x, by)
+        moved = moved if seen is None else moved * seen[..., None]
+        y = y + F.conv1d(moved.mT, tap[..., None], groups=kernel.groups).mT
+    return y
 
 
 def shifted(x: Float[Tensor, "b t d"], by: int) -> Float[Tensor, "b t d"]:

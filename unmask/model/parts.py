@@ -202,4 +202,4 @@ class FeedForward(nn.Module):
             inner = self.activation(self.up(x))
         else:
             inner = self.activation(self.gate(x)) * self.up(x)
-        return self.down(self.dropout(self.inside(inner)))
+        return self.down(self.inside(self.dropout(inner)))

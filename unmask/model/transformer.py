@@ -1,4 +1,4 @@
-"""The Transformer from its parts: Norms, Block, Transformer, EncoderDecoder."""
+"""The Transformer from its parts: Block, Transformer, EncoderDecoder."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,37 +10,15 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
 from unmask.model.adaptive import AdaptiveEmbedding
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import INSIDE, Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import Attention, Sight
 from unmask.model.cache import Cache
 from unmask.model.decoder import Asker
+from unmask.model.evolved_layers import layer_of
 from unmask.model.mix import Mix, as_it_is
+from unmask.model.norms import Norms
 from unmask.model.parts import Dropout, FeedForward
 from unmask.model.positions import Place, PositionModule
-
-
-class Norms(nn.Module):
-    """after(x + out(f(into(x)))): every published placement of norms fills some of these slots."""
-
-    into: nn.Module
-    out: nn.Module
-    after: nn.Module
-
-    def __init__(self, a: Architecture) -> None:
-        super().__init__()
-        for slot in ("into", "out", "after"):
-            self.add_module(slot, a.norm.build(a.d_model) if slot in a.norm_at else nn.Identity())
-        self.dropout = Dropout(a.dropout)
-
-    def forward(
-        self, x: Tensor, f: Callable[[Tensor], Tensor], read: Tensor | None = None
-    ) -> Tensor:
-        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4.
-
-        What it reads is x, if nothing else is said.
-        """
-        read = x if read is None else read
-        return self.after(x + self.dropout(self.out(f(self.into(read)))))
 
 
 class Block(nn.Module):
@@ -65,7 +43,7 @@ class Block(nn.Module):
                 gated=a.gated,
                 bias="feed_forward" in a.bias,
                 dropout=a.feed_forward_dropout,
-                inside=a.norm.build(a.d_ff) if "inside" in a.norm_at else None,
+                inside=a.norm.build(a.d_ff) if a.norm_at & INSIDE else None,
             )
             one = a.parallel == "one_norm"
             self.feed_forward_norm = self.attention_norm if one else Norms(a)
@@ -150,7 +128,8 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
             first = cast(Block, self.layers[0]) if i else None
-            self.layers.append(Block(a, self.position.layer(i), first))
+            part, place = a.kind(i), self.position.layer(i)
+            self.layers.append(Block(a, place, first) if part is None else layer_of(part, a, place))
         self.mix = Mix(2 * a.n_layers) if a.mixed else None
         self.final_norm = a.norm.build(a.d_model) if a.norm_final else nn.Identity()
         self.dropout = Dropout(a.dropout)
@@ -169,7 +148,8 @@ class Transformer(nn.Module):
     @property
     def narrows(self) -> bool:
         """Whether it can make `batch.only`: no bias of the scores nor sum to cut a row out of."""
-        return self.mix is None and type(self.position).geometry is PositionModule.geometry
+        plain = self.mix is None and isinstance(self.layers[-1], Block)
+        return plain and type(self.position).geometry is PositionModule.geometry
 
     def roomy(self, batch: Batch) -> Batch:
         """Return the batch as it is: no text depends on the padding behind it."""
@@ -182,7 +162,9 @@ class Transformer(nn.Module):
         pairs.
         """
         reach = [self.a.reach(i) for i in range(self.a.n_layers)]
-        return Cache([None if w is None or self.position.pairs else w * d for w, d in reach], back)
+        spans = [None if w is None or self.position.pairs else w * d for w, d in reach]
+        parts = [self.a.kind(i) for i in range(self.a.n_layers)]
+        return Cache(spans, back, [() if part is None else part.reaches for part in parts])
 
     def flops(self, length: int) -> float:
         """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
@@ -240,6 +222,10 @@ class Transformer(nn.Module):
             last = i == len(self.layers) - 1
             if self._left_out(last and (decoder is not None or batch.only is not None)):
                 continue
+            if not isinstance(layer, Block):
+                sight = sights[self.a.reach(i)]
+                x = layer(x, geometry, sight, visibility, memory, memory_sight, cache, i)
+                continue
             read = partial(
                 layer,
                 x,
@@ -275,6 +261,8 @@ class Transformer(nn.Module):
             raise ValueError("a model with a convolution reads a text at once, not piece by piece")
         if self.mix is not None and decoder is not None:
             raise ValueError("where sublayers are mixed, no last layer can be asked again")
+        if any(self.a.kinds) and (decoder is not None or batch.memory is not None):
+            raise ValueError("layers with convolutions are not asked again, and have no memory")
         if batch.memory is not None:
             self.check_recalls()
 

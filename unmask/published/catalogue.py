@@ -17,6 +17,7 @@ from unmask.published import (
     deberta_v2,
     distilbert,
     electra,
+    evolved_transformer,
     flaubert,
     gemma,
     gpt,
@@ -28,6 +29,7 @@ from unmask.published import (
     longformer,
     mass,
     mbart,
+    meena,
     mistral,
     modernbert,
     mt5,
@@ -53,8 +55,8 @@ from unmask.published.own import FAMILY, OWN, in_own_words
 _FAMILIES = (
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
-    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer, t5,
-    t5_architectures, mt5, byt5, ul2, bart, mbart, mass,
+    neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,
+    evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart, mass, meena,
 )  # fmt: skip
 MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
 ALIASES = {

@@ -176,7 +176,7 @@ def _training(steps: int) -> dict[str, Any]:
     }
 
 
-_OF_PAIRS = (
+OF_PAIRS = (
     "The paper learns pairs alone, which is fine-tuning from random weights here, and its token "
     "vectors are those of words cut by byte pairs; here pieces hold the spaces, so that what is "
     "said is plain text. Pretraining restores a text of which tokens are gone, which is not in the "
@@ -205,7 +205,7 @@ TRANSFORMER_BASE = Published(
     parameters=63_082_496,
     names=NAMES,
     fields=FIELDS,
-    note=_OF_PAIRS + _UNLIKE + "The paper counts 65 million parameters.",
+    note=OF_PAIRS + _UNLIKE + "The paper counts 65 million parameters.",
 )
 TRANSFORMER_BIG = replace(
     TRANSFORMER_BASE,
@@ -216,7 +216,7 @@ TRANSFORMER_BIG = replace(
     rate=peak(1024, 4000),
     training=_training(300_000),  # section 5.2
     parameters=214_245_376,
-    note=_OF_PAIRS
+    note=OF_PAIRS
     + _UNLIKE
     + "The paper counts 213 million parameters, and has a dropout of 0.1 for French.",
 )
@@ -236,7 +236,7 @@ TRANSFORMER_MINI = replace(
     training=SMALL_SCALE,
     parameters=7_626_752,
     note="Not in the paper: for tens of thousands of pairs and two CPU cores. "
-    + _OF_PAIRS
+    + OF_PAIRS
     + _UNLIKE,
 )  # fmt: skip
 

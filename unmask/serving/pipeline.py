@@ -28,11 +28,11 @@ from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
-from unmask.generation.decode import candidates, generate, spoken, texts
+from unmask.generation.decode import candidates, generate, several, spoken, texts
 from unmask.generation.fill import Filled, fill
 from unmask.generation.prompted import Asked, ask, known
 from unmask.generation.reading import Group, at_rest, groups, reader
-from unmask.generation.settings import Beam, Decoding, decoding
+from unmask.generation.settings import Beam, Decoding, Ranked, decoding
 from unmask.generation.speculate import Draft
 from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
@@ -178,7 +178,7 @@ class Pipeline:
             how: the text is said; or the same by name: `generate(prompt, beams=4)`.
             begin: what each answer begins with; its tokens do not count as new ones.
             draft: a smaller model that guesses what will be said, as `draft` makes it.
-            settings: fields of `Decoding`, `Sample` and `Beam`.
+            settings: fields of `Decoding`, `Sample`, `Ranked` and `Beam`.
 
         Raises:
             ValueError: the model does not generate, a prompt is longer than its positions, or the
@@ -202,9 +202,10 @@ class Pipeline:
     def candidates(
         self, prompt: str, how: Decoding | None = None, *, begin: str = "", **settings: Any
     ) -> list[Answered]:
-        """Search with beams, and return the best texts, the best first, with their scores.
+        """Search with beams, or draw; return the best texts, the best first, with their scores.
 
-        `candidates(prompt, beams=5, best=3)`; the arguments are those of `generate`.
+        `candidates(prompt, beams=5, best=3)`, or `candidates(prompt, temperature=0.9, samples=20,
+        best=3)`; the arguments are those of `generate`.
         """
         how = _how(how, settings)
         asked = self._ask([prompt], begin, how.stop)
@@ -232,11 +233,12 @@ class Pipeline:
         A piece has whole characters only, and never the beginning of a stop string.
 
         Raises:
-            ValueError: as `generate`, at once; or there are beams, known only at their end.
+            ValueError: as `generate`, at once; or one of several texts is chosen, which is known
+                when they have ended.
         """
         how = _how(how, settings)
-        if isinstance(how.by, Beam):
-            raise ValueError("beams are searched to their end before a text is known: no stream")
+        if isinstance(how.by, Beam | Ranked):
+            raise ValueError(f"{several(how.by)} end before a text is known: no stream")
         asked = self._ask([prompt], begin, how.stop)
         special = self.tokenizer.special
         text = texts(self.model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)

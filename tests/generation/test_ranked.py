@@ -1,0 +1,83 @@
+"""Sample-and-rank: several texts are drawn, each as ever, and the likeliest is said."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from generating import SPECIAL, pairs, prompts
+
+from unmask.batch import Batch, Visibility
+from unmask.generation.decode import candidates, generate, spoken, texts
+from unmask.generation.settings import Ranked, Sample, decoding
+from unmask.generation.speculate import Draft
+from unmask.heads.model import Model
+from unmask.model.transformer import EncoderDecoder
+
+N = 6
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    folder: Path = tmp_path_factory.mktemp("models")
+    return {name: model for name, (_, model) in pairs(folder, 0.3).items()}
+
+
+@torch.no_grad()
+def likelihood(model: Model, prompt: list[int], said: list[int]) -> float:
+    """Read prompt and text at once, and sum what each token's log-probability is."""
+    encoder = isinstance(model.backbone, EncoderDecoder)
+    before = [SPECIAL.start] if encoder else prompt
+    batch = Batch(
+        inputs=torch.tensor([[*before, *said[:-1]]]),
+        visibility=Visibility(causal=True),
+        source=torch.tensor([prompt]) if encoder else None,
+    )
+    logs = model.language.scores(model.backbone(batch)).double().log_softmax(-1)[0]
+    rows = logs[len(before) - 1 :]
+    return sum(float(row[token]) for row, token in zip(rows, said, strict=True))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bart"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_likeliest_of_what_is_drawn_is_said(models: dict, name: str, ends: bool) -> None:
+    model, asked = models[name].eval(), prompts((5, 1, 7))
+    how = {"temperature": 0.7, "top_k": 40, "new_tokens": 7, "seed": 2}
+    end = generate(model, asked[:1], SPECIAL, decoding(**how))[0][3] if ends else None
+    special = replace(SPECIAL, end=end)
+    found = candidates(model, asked, special, decoding(samples=N, best=N, **how))
+    for prompt, best in zip(asked, found, strict=True):
+        drawn = generate(model, [prompt] * N, special, decoding(**how))
+        assert {one.ids for one in best} == {tuple(ids) for ids in drawn}
+        assert len(best) > 2
+        scores = [one.score for one in best]
+        assert scores == sorted(scores, reverse=True)
+        for one in best:
+            ended = len(one.ids) < 7
+            whole = [*one.ids, *([end] if ended else [])]
+            # float32 sums of a few numbers against float64
+            assert one.score == pytest.approx(likelihood(model, prompt, whole), abs=1e-4)
+    one = generate(model, asked, special, decoding(samples=N, **how))
+    assert one == [list(best[0].ids) for best in found]
+    if ends:
+        assert any(len(said.ids) < 7 for best in found for said in best)
+
+
+def test_one_sample_is_what_is_drawn_without_rank(models: dict) -> None:
+    how = {"temperature": 1.0, "new_tokens": 5}
+    ranked = decoding(samples=1, **how)
+    assert ranked.by == Ranked(draw=Sample(temperature=1.0), samples=1)
+    model, asked = models["gpt2"], prompts((5, 3))
+    assert generate(model, asked, SPECIAL, ranked) == generate(
+        model, asked, SPECIAL, decoding(**how)
+    )
+
+
+def test_samples_that_cannot_be_are_told(models: dict) -> None:
+    model, how = models["gpt2"], decoding(samples=2, temperature=1.0)
+    with pytest.raises(ValueError, match="give samples or a draft, not both"):
+        generate(model, [[5]], SPECIAL, how, draft=Draft(model=model))
+    with pytest.raises(ValueError, match="samples end before a text is known: no stream"):
+        next(spoken(model, texts(model, [[5]], SPECIAL, how), SPECIAL, how))
+    with pytest.raises(ValueError, match="only beams or samples give several texts"):
+        candidates(model, [[5]], SPECIAL, decoding(temperature=1.0))
