@@ -109,9 +109,10 @@ def power(base: Tree, exponent: Tree) -> Tree:
     if exponent in (0, 1) or base == 1:
         return 1 if exponent == 0 else base
     number, rest = split(exponent)
-    whole = rest == 1 and number.denominator == 1
+    plain = kind_of(rest) == "number"
+    whole = plain and number.denominator == 1
     if kind_of(base) == "number":
-        return _of_number(base, number) if rest == 1 else ("^", base, exponent)
+        return _of_number(base, number) if plain else ("^", base, exponent)
     if whole and kind_of(base) == "^":
         return power(base[1], multiply(base[2], number))
     if whole and kind_of(base) == "*":

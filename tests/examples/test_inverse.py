@@ -8,6 +8,8 @@ import inverse
 import pytest
 from inverse import Pair, Problem, make
 
+import unmask.finetuning.tune  # noqa: F401  its default terminal is that of the import
+
 
 def draw(rng: random.Random) -> Pair | None:
     letters = rng.choices("abcd", k=rng.randint(1, 4))
