@@ -10,3 +10,4 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "properties"), str(HERE / "finetuning")]
+sys.path.append(str(HERE.parent / "examples"))

@@ -697,6 +697,16 @@ def finetune(
             "--tokenizer", metavar="FOLDER", help="For a card's name.", default="one is learned"
         ),
     ] = None,
+    vocabulary: Annotated[
+        str | None,
+        _option(
+            "--vocabulary",
+            metavar="KIND[:SIZE]",
+            help="That a card's name learns from the rows: words, characters, bytes, unigram:8000, "
+            "...",
+            default="the card's kind",
+        ),
+    ] = None,
     encoding_errors: Encoding = "strict",
     resume: Resume = False,
     device: Device = "auto",
@@ -743,6 +753,7 @@ def finetune(
         "search": search,
         "precision": precision,
         "tokenizer": tokenizer,
+        "vocabulary": vocabulary,
         "encoding_errors": encoding_errors,
         "resume": resume,
         "device": device,
@@ -1314,8 +1325,8 @@ class _Say:
                 found = pipeline.choose(prompt, self.choices, beams=beams)
                 self._show(prompt, found, goes_on)
         elif self.settings.get("best", 1) > 1:
-            for prompt in prompts:
-                self._show(prompt, pipeline.candidates(prompt, **more), goes_on)
+            for prompt, found in zip(prompts, pipeline.candidates(prompts, **more), strict=True):
+                self._show(prompt, found, goes_on)
         elif self._streams(len(prompts)):
             _streamed(prompts[0] if goes_on else "", pipeline.stream(prompts[0], **more))
         else:

@@ -12,9 +12,11 @@ from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning.begin import begin
 from unmask.finetuning.tasks import Columns, Task
 from unmask.heads.labels import Labels
+from unmask.tokens.vocabulary import Words, vocabulary_of
 
 COLUMNS = Columns(texts=("text",), label="label")
 TASK = Task(does="classify", columns=COLUMNS, labels=("no", "yes"), name="classify")
+TASK_OF_TEXTS = Task(does="generate", columns=COLUMNS, name="generate")
 NUMBER = Task(does="regress", columns=COLUMNS, name="regress")
 TAGS = Task(does="tag", columns=COLUMNS, labels=("B", "O"), metric="token_accuracy")
 
@@ -132,6 +134,16 @@ def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) ->
     assert begun.tokenizer.size == toy.tokenizer("bert").size
 
 
+def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for() -> None:
+    texts = ["add x 2", "mul x 3"] * 2
+    begun = begin("transformer-mini", TASK_OF_TEXTS, texts, vocabulary=vocabulary_of("words"))
+    ids = begun.tokenizer.ids_batch(["mul 3 x add"])[0]
+    assert begun.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
+    assert begun.tokenizer.decode(ids) == "mul 3 x add"
+    assert begun.card.tokenizer.vocabulary == Words()
+    assert begun.model(0).vocab_size == begun.tokenizer.size == 5 + 3  # words; pad, end, unknown
+
+
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
@@ -168,3 +180,5 @@ def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:
         begin(str(toy.pretrained("t5", tmp_path / "t5")), TAGS, [])
     with pytest.raises(ValueError, match="tokenizer is for a model of the catalogue"):
         begin(str(tmp_path / "t5"), TASK, [], tokenizer=str(bare))
+    with pytest.raises(ValueError, match="vocabulary is for a model of the catalogue"):
+        begin(str(tmp_path / "t5"), TASK, [], vocabulary=Words())

@@ -136,7 +136,7 @@ def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None
 
 def test_an_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown suite 'glu'; did you mean 'glue'\? \(known: "
-                       r"choices, glue, .*\); or name a TOML file"):  # fmt: skip
+                       r"as-text, choices, glue, .*\); or name a TOML file"):  # fmt: skip
         find("glu", tmp_path)
     with pytest.raises(FileNotFoundError, match="none: no such folder"):
         find("glue", tmp_path / "none")

@@ -33,6 +33,9 @@ def test_settings_by_name_are_those_of_a_decoding(family: str, pipelines: dict) 
     assert len(best) == 3
     assert best[0].text == model.generate(several[0], how)
     assert best[0].score >= best[1].score >= best[2].score
+    each = model.candidates(several, beams=3, best=3, new_tokens=6)
+    assert [some[0].text for some in each] == model.generate(several, how)
+    assert [one.text for one in each[0]] == [one.text for one in best]
     with pytest.raises(ValueError, match=r"settings by name, not both: got \['beams'\]"):
         model.generate("a", how, beams=2)
 

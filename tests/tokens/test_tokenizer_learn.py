@@ -32,7 +32,7 @@ from unmask.tokens.tokenizer import (
     WordPiece,
     learn,
 )
-from unmask.tokens.vocabulary import XLM
+from unmask.tokens.vocabulary import XLM, Words, vocabulary_of
 
 ONE = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 
@@ -318,3 +318,25 @@ def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: li
     np.testing.assert_array_equal(
         learn(SPECS[name], texts).encode(texts[0]).ids, tokenizer.encode(texts[0]).ids
     )
+
+
+def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
+    assert vocabulary_of("words") == Words()
+    assert vocabulary_of("unigram:8000") == Unigram(8000)
+    assert vocabulary_of("bytes") == Bytes()
+    assert vocabulary_of(Words(7)) == Words(7)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("word", "vocabulary must be one of wordpiece, .*words, bytes, got 'word'"),
+        ("words:", "or word:size as words:500, got 'words:'"),
+        ("words:0", "got 'words:0'"),
+        ("words:-3", "got 'words:-3'"),
+        ("bytes:300", "vocabulary bytes has no size"),
+    ],
+)
+def test_a_vocabulary_that_is_none_is_refused(said: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        vocabulary_of(said)

@@ -32,6 +32,7 @@ from unmask.heads.spans import Spans
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, family, nearest, published
 from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,7 @@ def begin(
     texts: Iterable[str],
     *,
     tokenizer: str | None = None,
+    vocabulary: Vocabulary | None = None,
     dropout: float | None = None,
     auxiliary: float | None = None,
     learned: bool = True,
@@ -102,6 +104,7 @@ def begin(
         task: with its labels.
         texts: from which a catalogue's model learns its vocabulary if `tokenizer` is None.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        vocabulary: what such a model learns in place of its card's kind.
         dropout: in place of the card's.
         auxiliary: weight of a language model's loss beside the task's. None: the card's.
         learned: vectors of tokens are learned, so that new ones may be added.
@@ -116,15 +119,16 @@ def begin(
         found = _opened(locate(source), task, auxiliary, learned)
     elif source in MODELS or source in ALIASES:
         card = _dropping(published(source), dropout)
+        if vocabulary is not None:
+            card = replace(card, tokenizer=replace(card.tokenizer, vocabulary=vocabulary))
         return _from_card(card, task, texts, tokenizer, auxiliary, learned)
     else:
         raise FileNotFoundError(
             f"{source}: no such folder, and no model of the catalogue{nearest(source)}"
         )
-    if tokenizer is not None:
-        raise ValueError(
-            f"tokenizer is for a model of the catalogue; {found.card.name} has its own"
-        )
+    if tokenizer is not None or vocabulary is not None:
+        what = "tokenizer" if vocabulary is None else "vocabulary"
+        raise ValueError(f"{what} is for a model of the catalogue; {found.card.name} has its own")
     return replace(found, card=_dropping(found.card, dropout))
 
 

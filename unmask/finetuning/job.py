@@ -184,6 +184,7 @@ def prepare(
         task,
         _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
         tokenizer=tuning.tokenizer,
+        vocabulary=tuning.vocabulary,
         dropout=tuning.dropout,
         auxiliary=_auxiliary(tuning),
         learned=tunes_tokens(tuning.tune),

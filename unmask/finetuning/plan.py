@@ -21,6 +21,7 @@ from unmask.finetuning.weights import ClassWeights
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
+from unmask.tokens.vocabulary import Vocabulary
 from unmask.training.recipe import Precision
 
 Word = Literal["adamw", "adafactor"]
@@ -81,6 +82,8 @@ class Tuning:
     """Also tune a randomly initialized network, with the same seeds, data and budget."""
     tokenizer: str | None = None
     """A folder, for a name of the catalogue. None: learned from the training texts."""
+    vocabulary: Vocabulary | None = None
+    """What is learned from them. None: the card's kind."""
     tune: Method = field(default_factory=Full)
     """What is tuned."""
     dropout: float | None = None
@@ -170,6 +173,8 @@ class Tuning:
     def _check_together(self) -> None:
         if self.batch is not None and self.batch_tokens is not None:
             raise ValueError("batch counts texts and batch_tokens their tokens: give one of them")
+        if self.tokenizer is not None and self.vocabulary is not None:
+            raise ValueError("vocabulary is of a tokenizer that is learned: give it or tokenizer")
         if self.average == 1:
             raise ValueError("average must be at least 2, or 0 for none, got 1")
         if self.average and self.patience is not None:

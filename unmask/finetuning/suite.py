@@ -26,6 +26,7 @@ from unmask.finetuning.suites import find
 from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
 from unmask.text.lines import EncodingErrors
+from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
 from unmask.training.recipe import Precision
 
 FACTS = "suite.json"
@@ -146,6 +147,7 @@ def finetune_suite(
     initialize: Literal["pretrained", "random"] = "pretrained",
     baseline: bool = False,
     tokenizer: str | Path | None = None,
+    vocabulary: str | Vocabulary | None = None,
     tune: str | Method = "full",
     epochs: float | None = None,
     batch: int | None = None,
@@ -185,6 +187,7 @@ def finetune_suite(
         initialize: "random" draws the weights of `base` anew.
         baseline: also tune from random weights.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        vocabulary: what such a model learns in place of its card's kind: see `finetune`.
         tune: what is tuned.
         epochs: passes over a training file.
         batch: texts a step.
@@ -224,6 +227,7 @@ def finetune_suite(
         base=name, task="classify", train=tasks, rows=rows,  # each benchmark says its own
         encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
         tokenizer=None if tokenizer is None else str(tokenizer), tune=method_of(tune),
+        vocabulary=None if vocabulary is None else vocabulary_of(vocabulary),
         epochs=epochs, batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup,
         schedule=schedule, optimizer=optimizer, average=average, weight_decay=weight_decay,
         class_weights=class_weights, auxiliary=None if auxiliary is None else float(auxiliary),

@@ -51,6 +51,7 @@ from unmask.finetuning.tuned import Tuned
 from unmask.finetuning.weights import ClassWeights
 from unmask.heads.model import Model
 from unmask.text.lines import EncodingErrors
+from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
 from unmask.training import parallel
 from unmask.training.recipe import Precision
 
@@ -84,6 +85,7 @@ def finetune(
     initialize: Literal["pretrained", "random"] = "pretrained",
     baseline: bool = False,
     tokenizer: str | Path | None = None,
+    vocabulary: str | Vocabulary | None = None,
     tune: str | Method = "full",
     metric: str | None = None,
     epochs: float | None = None,
@@ -132,6 +134,9 @@ def finetune(
         initialize: "random" draws the weights of `base` anew.
         baseline: also tune a randomly initialized network, and compare.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        vocabulary: what such a model learns from the training texts, in place of its card's kind:
+            "words" (a closed set of them), "unigram:8000", ...; see
+            `unmask.tokens.vocabulary.KINDS`.
         tune: what is tuned: "full", "frozen", "lora", "lora:rank=4", `LoRA(rank=4)`, ...; see
             `unmask.finetuning.methods`.
         metric: by which the best state is chosen; see `unmask.finetuning.metrics`.
@@ -178,6 +183,7 @@ def finetune(
         labels=tuple(labels), rows=rows, columns=tuple(columns), options=options or {},
         encoding_errors=encoding_errors,
         initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
+        vocabulary=None if vocabulary is None else vocabulary_of(vocabulary),
         tune=method_of(tune), metric=metric, epochs=epochs,
         batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup, schedule=schedule,
         optimizer=optimizer,

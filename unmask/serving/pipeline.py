@@ -199,17 +199,35 @@ class Pipeline:
         said = [begin + one.text(ids) for one, ids in zip(asked.wordings, new, strict=True)]
         return said[0] if isinstance(prompt, str) else said
 
-    def candidates(
+    @overload
+    def candidates(  # pyright: ignore[reportOverlappingOverload]
         self, prompt: str, how: Decoding | None = None, *, begin: str = "", **settings: Any
-    ) -> list[Answered]:
+    ) -> list[Answered]: ...
+    @overload
+    def candidates(
+        self,
+        prompt: Sequence[str],
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        **settings: Any,
+    ) -> list[list[Answered]]: ...
+    def candidates(
+        self,
+        prompt: str | Sequence[str],
+        how: Decoding | None = None,
+        *,
+        begin: str = "",
+        **settings: Any,
+    ) -> list[Answered] | list[list[Answered]]:
         """Search with beams, or draw; return the best texts, the best first, with their scores.
 
         `candidates(prompt, beams=5, best=3)`, or `candidates(prompt, temperature=0.9, samples=20,
-        best=3)`; the arguments are those of `generate`.
+        best=3)`; of several prompts a list for each. The arguments are those of `generate`.
         """
         how = _how(how, settings)
-        asked = self._ask([prompt], begin, how.stop)
-        (best,) = candidates(
+        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how.stop)
+        found = candidates(
             self.model,
             asked.read,
             self.tokenizer.special,
@@ -217,7 +235,11 @@ class Pipeline:
             begun=asked.begun,
             guides=asked.wordings,
         )
-        return [Answered(begin + asked.wordings[0].text(one.ids), one.score) for one in best]
+        said = [
+            [Answered(begin + wording.text(one.ids), one.score) for one in best]
+            for wording, best in zip(asked.wordings, found, strict=True)
+        ]
+        return said[0] if isinstance(prompt, str) else said
 
     def stream(
         self,

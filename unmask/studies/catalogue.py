@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from unmask.config import unknown
 from unmask.hiding.choose import Everything, Tokenwise
@@ -98,8 +99,7 @@ T5_STUDIES = (
 
 
 _WRITE_ALL = Hide(Everything(), Dropped())
-_WRITE_REST = T5_OBJECTIVES["prefix_language_model"]
-assert isinstance(_WRITE_REST, Hide)
+_WRITE_REST = cast("Hide", T5_OBJECTIVES["prefix_language_model"])
 
 
 def _compared(kind: str) -> tuple[Cell, Cell]:

@@ -1,6 +1,6 @@
 """What a tokenizer is, as data: the kind of its vocabulary, and its special tokens by role."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -357,6 +357,38 @@ Vocabulary = (
     | CodePoints
     | CodePointsWithSubwords
 )
+
+KINDS: Mapping[str, type] = {
+    "wordpiece": WordPiece,
+    "byte-bpe": ByteBPE,
+    "bpe": BPE,
+    "sentencepiece-bpe": SentencePieceBPE,
+    "unigram": Unigram,
+    "characters": Characters,
+    "words": Words,
+    "bytes": Bytes,
+}
+"""By the word that names them; of all but bytes so many are learned."""
+
+
+def vocabulary_of(said: str | Vocabulary) -> Vocabulary:
+    """Return a vocabulary by its word, with a size or without: "words", "unigram:8000".
+
+    Raises:
+        ValueError: there is no such word, or the size is no number above 0.
+    """
+    if not isinstance(said, str):
+        return said
+    word, colon, size = said.partition(":")
+    if word not in KINDS:
+        raise ValueError(f"vocabulary must be one of {', '.join(KINDS)}, got {word!r}")
+    if not colon:
+        return KINDS[word]()
+    if word == "bytes":
+        raise ValueError(f"vocabulary bytes has no size, got {said!r}")
+    if not (size.isascii() and size.isdecimal() and int(size)):
+        raise ValueError(f"vocabulary must be a word, or word:size as words:500, got {said!r}")
+    return KINDS[word](size=int(size))
 
 
 def names(frame: Frame) -> tuple[str, ...]:
