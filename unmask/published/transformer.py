@@ -250,7 +250,7 @@ TRANSFORMER_TINY = replace(
     ),
     parameters=2_437_120,
     note="Not in the paper: for a hundred thousand pairs of few different words, and "
-    "minutes on one CPU core (`examples/`). " + _OF_PAIRS + _UNLIKE,
+    "minutes on one CPU core (`examples/`). " + OF_PAIRS + _UNLIKE,
 )  # fmt: skip
 
 CARDS = (TRANSFORMER_TINY, TRANSFORMER_MINI, TRANSFORMER_BASE, TRANSFORMER_BIG)
