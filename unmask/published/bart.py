@@ -106,6 +106,7 @@ _COMMON = """
     heads.spans.out      qa_outputs
     heads.language.out   lm_head
     backbone.tokens      lm_head             tied
+    heads.language.bias  final_logits_bias   row
     backbone.tokens      final_logits_bias   zeros
 """
 
