@@ -194,8 +194,6 @@ def fields(
     name: str,
     base: Architecture,
     fixed: Mapping[str, Any],
-    *,
-    labels: bool = True,
 ) -> Fields:
     """Return the table of a family whose classes begin with `name`.
 
@@ -204,12 +202,7 @@ def fields(
         name: see above.
         base: the encoder, but for what is read.
         fixed: what is always so there.
-        labels: whether its models label texts.
     """
-    heads: dict[tuple[str, ...], str] = {
-        ("label",): f"{name}ForSequenceClassification",
-        ("spans",): f"{name}ForQuestionAnswering",
-    }
     return Fields(
         model_type=model_type,
         read=partial(_read, base, fixed),
@@ -217,7 +210,8 @@ def fields(
         # Released folders name `BartModel`: the table is all that the head has, so it is there too.
         classes={
             ("language",): f"{name}ForConditionalGeneration",
-            **(heads if labels else dict[tuple[str, ...], str]()),
+            ("label",): f"{name}ForSequenceClassification",
+            ("spans",): f"{name}ForQuestionAnswering",
             (): f"{name}ForConditionalGeneration",
         },
     )
