@@ -449,6 +449,14 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --checkpoint-every 0", "checkpoint_every must be at least 1"),
         ("{}/small.toml {}/text.txt --device abacus", "device 'abacus' cannot be used here"),
         ("{}/small.toml {}/text.txt --set rate=nan", "--set rate=nan: rate must be above 0"),
+        (
+            "{}/small.toml {}/text.txt --set architecture.d_ff=32 --set architecture.x=3",
+            "--set architecture.x=3: unknown key 'architecture.x'",
+        ),
+        (
+            "{}/small.toml {}/text.txt --set architecture.d_model=33",
+            "--set architecture.d_model=33: d_model 33 is not a multiple of n_heads 2",
+        ),
         ("{}/small.toml {}/text.txt --set nonsense", "--set nonsense: must be key=value"),
         ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
         (

@@ -318,14 +318,18 @@ def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_p
     assert again.task == tuned.task
 
 
-@pytest.mark.parametrize("family", ["bert", "bart"])
+NAMES = {"bert": "Bert", "bart": "Bart", "mbart": "MBart"}
+
+
+@pytest.mark.parametrize("family", NAMES)
 def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering
 
     train = squad(tmp_path / "train.json", toys(20, 1))
-    tuned = learn(tmp_path, family, train, epochs=1.0, out=tmp_path / "out")
+    whole = {"length": 128}  # no text is cut: a folder of theirs does not say where
+    tuned = learn(tmp_path, family, train, epochs=1.0, out=tmp_path / "out", **whole)
     theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out")
-    assert type(theirs).__name__ == f"{family.capitalize()}ForQuestionAnswering"
+    assert type(theirs).__name__ == f"{NAMES[family]}ForQuestionAnswering"
     assert theirs.config.num_labels == 2
     theirs.save_pretrained(tmp_path / "theirs")
     tuned.opened.tokenizer.save(tmp_path / "theirs")
@@ -338,7 +342,7 @@ def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path
     # Its head is where further training begins.
     more = finetune(
         tmp_path / "theirs", task="answer", train=train, dev=train, terminal=None, device="cpu",
-        epochs=1.0, rate=1e-9, length=64,
+        epochs=1.0, rate=1e-9, **whole,
     )  # fmt: skip
     assert not any("new, drawn at random" in note for note in more.notes)
     assert more.best.dev == pytest.approx(dict(tuned.best.dev), abs=1e-3)

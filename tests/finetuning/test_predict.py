@@ -148,7 +148,7 @@ def test_models_that_label_nothing_are_named(tmp_path: Path) -> None:
         predict(replace(pretrained, tokenizer=None), ["a"])
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "bart"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart", "mbart"])
 @pytest.mark.parametrize("kind", ["classify", "pairs", "regress"])
 def test_a_classifier_of_the_reference_library_says_the_same_here(
     family: str, kind: str, tmp_path: Path
@@ -164,13 +164,14 @@ def test_a_classifier_of_the_reference_library_says_the_same_here(
             intermediate_size=64, max_position_embeddings=40, num_labels=n, initializer_range=0.3,
         )  # fmt: skip
         theirs = hf.BertForSequenceClassification(config)
-    elif family == "bart":
-        config = hf.BartConfig(
+    elif family in ("bart", "mbart"):
+        name = {"bart": "Bart", "mbart": "MBart"}[family]
+        config = getattr(hf, f"{name}Config")(
             vocab_size=tokenizer.size, d_model=32, encoder_layers=2, decoder_layers=1,
             encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=64,
             decoder_ffn_dim=64, max_position_embeddings=40, num_labels=n, init_std=0.3,
         )  # fmt: skip
-        theirs = hf.BartForSequenceClassification(config)
+        theirs = getattr(hf, f"{name}ForSequenceClassification")(config)
     else:
         config = hf.GPT2Config(
             vocab_size=tokenizer.size, n_embd=32, n_layer=2, n_head=2, n_positions=40,

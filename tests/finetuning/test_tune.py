@@ -173,7 +173,7 @@ def drop_nothing(monkeypatch) -> None:
     monkeypatch.setattr(begin, "heads_for", without)
 
 
-@pytest.mark.parametrize("family", ["bert", "bart"])
+@pytest.mark.parametrize("family", ["bert", "bart", "mbart"])
 def test_the_folder_opens_in_the_reference_library_and_says_the_same(
     family: str, files, tmp_path: Path
 ) -> None:

@@ -11,8 +11,19 @@ from small_models import make, texts, tokenizer
 from unmask.checkpoints.huggingface import Opened
 from unmask.generation.decode import generate
 from unmask.generation.fill import SPAN, Candidate, _cut, _put, _with, fill
+from unmask.heads.model import kept_with
+from unmask.published.catalogue import MODELS
 from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.tokens.vocabulary import BERT, ROBERTA, ByteBPE, Characters, TokenizerSpec, WordPiece
+from unmask.tokens.vocabulary import (
+    BERT,
+    BPE,
+    ROBERTA,
+    XLM,
+    ByteBPE,
+    Characters,
+    TokenizerSpec,
+    WordPiece,
+)
 
 
 @pytest.fixture(scope="module")
@@ -280,3 +291,25 @@ def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: 
         pieces, words = text.split("[MASK]"), [blank[0].text for blank in filled.blanks]
         whole = pieces[0] + "".join(w + p for w, p in zip(words, pieces[1:], strict=True))
         assert filled.text == whole
+
+
+def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path: Path) -> None:
+    known = learn(TokenizerSpec(BPE(size=120), XLM), ["the king saw the gate and the kingdom"] * 4)
+    card = MODELS["flaubert-mini"].with_vocabulary(known.special)
+    (one,) = fill(card.build().initialize(0).eval(), known, ["the <special1> king"], top_k=200)
+    said = {candidate.text for candidate in one.blanks[0]}
+    assert not any("</w>" in text for text in said)
+    assert {"d", "d##"} <= said
+    assert "<s>" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("electra-mini", "the folder generator"), ("canine-mini", "it reads characters")],
+)
+def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str) -> None:
+    heads = {n: spec for n, spec in MODELS[name].heads.items() if kept_with(spec)}
+    with torch.device("meta"):
+        model = MODELS[name].build(heads)
+    with pytest.raises(ValueError, match=f"no language-model head .*: .*{instead}"):
+        fill(model, tokenizer("bert"), ["the [MASK] king"])

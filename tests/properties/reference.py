@@ -79,8 +79,14 @@ def bart(
     return _fill(getattr(hf, kind)(getattr(hf, config)(**(sizes | changes))))
 
 
-def mbart(**changes: Any) -> Any:
-    return bart("MBartForConditionalGeneration", "MBartConfig", scale_embedding=True, **changes)
+def mbart(kind: str = "MBartForConditionalGeneration", **changes: Any) -> Any:
+    return bart(kind, "MBartConfig", scale_embedding=True, **changes)
+
+
+def _biased(model: Any) -> Any:
+    """Give the scores the bias that released models of Marian have."""
+    model.final_logits_bias.normal_(generator=torch.Generator().manual_seed(1))
+    return model
 
 
 def marian(kind: str = "MarianMTModel", **changes: Any) -> Any:
@@ -373,9 +379,12 @@ SHAPES: dict[str, Callable[[], Any]] = {
         encoder_layerdrop=0.1,
         activation_dropout=0.1,
     ),
+    "bart, scores with a bias": lambda: _biased(bart()),
     "mbart": mbart,
+    "mbart, scores with a bias": lambda: _biased(mbart()),
     "mbart, one layer and two": lambda: mbart(encoder_layers=1, decoder_layers=2),
     "marian": marian,
+    "marian, scores with a bias": lambda: _biased(marian()),
     "marian, one layer and two, tokens not scaled, silu": lambda: marian(
         encoder_layers=1,
         decoder_layers=2,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import SHAPES, bart, bert, gpt2, saved, t5
+from reference import SHAPES, bart, bert, gpt2, marian, mbart, saved, t5
 from safetensors.torch import load_file
 from small_models import tokenizer
 
@@ -249,11 +249,20 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
         open_folder(tmp_path / "model")
 
 
-def test_a_row_that_we_have_no_place_for_is_refused_unless_it_is_zero(tmp_path: Path) -> None:
-    reference = bart()
-    reference.final_logits_bias[0, 7] = 0.5
-    with pytest.raises(ValueError, match="final_logits_bias is not zero"):
-        open_folder(saved(reference, tmp_path))
+@pytest.mark.parametrize("make", [bart, mbart, marian])
+def test_a_bias_of_scores_is_there_only_where_it_was_learned(make, tmp_path: Path) -> None:
+    plain = make()
+    opened = open_folder(saved(plain, tmp_path / "plain"))
+    assert opened.model.language.bias is None
+    plain.final_logits_bias[0, 7] = 0.5
+    biased = open_folder(saved(plain, tmp_path / "biased"))
+    assert biased.model.language.bias is not None
+    assert biased.model.language.bias.nonzero().tolist() == [[7]]
+    one_each = biased.model.parameter_count() - opened.model.parameter_count()
+    assert one_each == biased.model.vocab_size
+
+    labelled = open_folder(tmp_path / "biased", heads={"label": Labels(n_labels=2)})
+    assert "final_logits_bias" in labelled.extra
 
 
 def test_a_bart_below_its_head_opens_with_the_head_which_is_its_table(tmp_path: Path) -> None:

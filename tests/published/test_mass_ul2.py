@@ -9,7 +9,7 @@ from test_leak import tiny
 from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, InMode, parts_of
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.published.card import resized
 from unmask.published.catalogue import MODELS
@@ -59,3 +59,10 @@ def test_a_card_can_be_pretrained_by_any_objective_of_a_decoder(model: str) -> N
         card = changed(MODELS[model], Recipe(model=model, objective=objective))
         assert card.objective == objective
         assert card.heads.keys() == {"language"}
+
+
+def test_each_denoiser_of_ul2_has_its_name() -> None:
+    parts = parts_of(MODELS["ul2-mini"].objective)
+    modes = {name: part.mode for name, part in parts.items() if isinstance(part, InMode)}
+    assert list(modes) == ["R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"]
+    assert all(name.startswith(mode) for name, mode in modes.items())

@@ -50,10 +50,3 @@ def test_other_networks_of_marian_are_refused(change: dict, said: str, tmp_path:
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
     with pytest.raises(ValueError, match=said):
         open_folder(tmp_path)
-
-
-def test_an_output_bias_that_is_not_zero_is_refused(tmp_path: Path) -> None:
-    reference = marian()
-    reference.final_logits_bias[0, 7] = 0.5
-    with pytest.raises(ValueError, match="final_logits_bias is not zero"):
-        open_folder(saved(reference, tmp_path))

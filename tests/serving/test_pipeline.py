@@ -17,7 +17,7 @@ from unmask.finetuning.tasks import Columns, Kind, Task
 from unmask.finetuning.tune import finetune
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.objectives import MASKED
-from unmask.serving.pipeline import LENGTH, Pipeline, load
+from unmask.serving.pipeline import LENGTH, Pipeline, listed, load
 
 SOME = ["The old king saw the gate.", "", *texts(5, most=9), "the old king " * 30]
 LABELS = {0: "told", 1: "spoken", 2: "neither"}
@@ -475,3 +475,11 @@ def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> Non
     assert one.total == pytest.approx(several[0].total, rel=1e-5)
     with pytest.raises(ValueError, match="1 contexts, but 2 continuations"):
         pipeline.likelihood(["a"], after)
+
+
+@pytest.mark.parametrize("given", [3, [3], None])
+def test_what_is_no_text_is_told_what_is(given: object) -> None:
+    with pytest.raises(TypeError, match="prompt must be a text or several, each a str, got"):
+        listed(given, "prompt")
+    assert listed("a", "prompt") == ["a"]
+    assert listed(iter(["a", "b"]), "prompt") == ["a", "b"]

@@ -253,3 +253,10 @@ def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
     small(languages, tmp_path / "out")
     with pytest.raises(ValueError, match=r"was prepared with sampling = 1.0, not 0.3"):
         small(languages, tmp_path / "out", sampling=0.3)
+
+
+def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(text, out=tmp_path / "out", model="canine-mini", vocab_size=200)
+    assert "vocab_size = 200 is not used: canine-mini reads characters" in capsys.readouterr().err

@@ -224,6 +224,12 @@ def test_a_language_model_shows_its_perplexity():
     assert "perplexity   7.389" in line(report(sums=sums), Speed(), None)
 
 
+def test_a_step_that_asks_nothing_says_so():
+    counts = Sums(counts={"characters": 0}, totals={"characters": 0.0}, rights={"characters": 0})
+    said = logs._quality(report(sums=counts, since=counts))
+    assert said == "nothing asked"
+
+
 def test_a_regression_shows_its_squared_error_and_no_perplexity():
     said = line(report(sums=Sums({"label": 2.5}, {"label": 2}, {})), Speed(), None)
     assert "squared error   1.25" in said

@@ -109,6 +109,12 @@ def test_no_such_device_is_an_error():
         assert "\n" not in str(error.value)
 
 
+def test_without_cuda_it_is_said_in_words_of_ours(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="PyTorch finds no CUDA; auto takes what there is"):
+        parallel.pick_device("cuda")
+
+
 def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
     assert parallel.pick_precision("float32") == "float32"
     assert parallel.pick_precision("bfloat16") == "bfloat16"

@@ -276,26 +276,28 @@ def _as_stored(
     state: Mapping[str, Tensor],
     said: Mapping[str, Any],
 ) -> dict[str, HeadSpec]:
-    """Read off the tensors whether the scores have a matrix of their own, and a decoder its places.
+    """Read off the tensors whether scores have a matrix or a bias of their own, a decoder places.
 
-    Configurations are not to be trusted here.
+    Configurations are not to be trusted here. A bias that is all zeros is none: most families that
+    can have one never learn it.
     """
-    own = names.theirs_of("heads.language.out", state)
-    table = names.theirs_of("backbone.tokens", state)
+    own = names.theirs_of("heads.language.out.weight", state)
+    table = names.theirs_of("backbone.tokens.weight", state)
     tied = own is None or table is None or torch.equal(own, table)
-    known = {**said, "tied": tied}
+    bias = names.theirs_of("heads.language.bias", state)
+    biased = bias is not None and bool(bias.any())
 
     def found(spec: HeadSpec) -> HeadSpec:
         if not isinstance(spec, Language):
             return spec
-        read = replace(spec, **known)
+        read = replace(spec, **said, tied=tied, bias=spec.bias or biased)
         return replace(read, decoder=None) if _placeless(read.decoder, names, state) else read
 
     return {name: found(spec) for name, spec in heads.items()}
 
 
 def _placeless(decoder: Any, names: Names, state: Mapping[str, Tensor]) -> bool:
-    there = names.theirs_of("heads.language.decoder.table", state)
+    there = names.theirs_of("heads.language.decoder.table.weight", state)
     return isinstance(decoder, MaskDecoder) and there is None
 
 

@@ -115,7 +115,10 @@ def evaluate(
     if memory:
         if not objective.causal:
             raise ValueError("memory: this model does not read forward only; leave it out, or 0")
-        model.check_recalls()
+        try:
+            model.check_recalls()
+        except ValueError as error:
+            raise ValueError(f"memory: {error}; leave it out, or 0") from None
         stream = _recalling(documents, tokenizer, length, Memory(memory), read)
         batches = (("", batch) for batch in stream)
     else:

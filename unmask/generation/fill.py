@@ -13,7 +13,10 @@ from unmask.batch import Batch
 from unmask.generation.decode import generate
 from unmask.generation.reading import at_rest, padded
 from unmask.generation.settings import Decoding
+from unmask.heads.characters import CharactersInTurn
+from unmask.heads.corrected import Corrected
 from unmask.heads.model import Model
+from unmask.heads.replaced import Replaced
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
@@ -32,7 +35,8 @@ class Candidate:
     """One way to fill a blank."""
 
     text: str
-    """What continues a word in BERT's way keeps its ##."""
+    """What continues a word in BERT's way keeps its ##; what is gone on with, where pieces tell
+    words' ends and not their beginnings, has it behind."""
     probability: float | None
     """None where a whole span is said, token by token."""
 
@@ -87,8 +91,21 @@ def fill(
     if encoder_decoder:
         by_name = tokenizer.frame.n_sentinels or tokenizer.frame.mask is None
         return (_spans if by_name else _restored)(model, tokenizer, cut)
-    _ = model.language  # or it is said that there is none
+    if not model.names_tokens:
+        raise ValueError(_without_language(model))
     return _masks(model, tokenizer, cut, min(top_k, tokenizer.size), batch_tokens)
+
+
+def _without_language(model: Model) -> str:
+    """Say what else there is, where a model has no head that names tokens."""
+    heads = ", ".join(model.specs) or "none"
+    if any(isinstance(spec, Replaced | Corrected) for spec in model.specs.values()):
+        other = "the generator that it was trained with does: the folder generator inside its own"
+    elif any(isinstance(spec, CharactersInTurn) for spec in model.specs.values()):
+        other = "it reads characters and fills no blanks; `embed` or `finetune` it"
+    else:
+        other = "`embed` or `finetune` it, or name a model with one"
+    return f"this model has no language-model head (heads: {heads}): {other}"
 
 
 def _cut(text: str, tokenizer: Tokenizer) -> list[str]:
@@ -161,10 +178,20 @@ def _check_lengths(framed: Sequence[Int[np.ndarray, "_"]], most: int | None) -> 
 
 def _candidates(tokenizer: Tokenizer, said: _Said) -> tuple[Candidate, ...]:
     pieces = tokenizer.pieces(said.ids)
+    if (end := tokenizer.end_of_word) is not None:
+        pieces = [
+            piece if i in tokenizer.special.ids else _by_its_end(piece, end)
+            for i, piece in zip(said.ids.tolist(), pieces, strict=True)
+        ]
     return tuple(
         Candidate(piece.strip() or piece, float(share))
         for piece, share in zip(pieces, said.shares, strict=True)
     )
+
+
+def _by_its_end(piece: str, end: str) -> str:
+    """Write what ends a word plainly, and what does not with ## behind it."""
+    return piece.removesuffix(end) if piece.endswith(end) else f"{piece}##"
 
 
 def _filled(

@@ -1196,8 +1196,12 @@ UL2 = Mixture(
         (1.0, InMode(Hide(Spans(0.15, 64.0), Sentinels()), "X")),
         (1.0, InMode(Hide(Spans(0.5, 64.0), Sentinels()), "X")),
     ),
+    names=("R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"),
 )
 """Tay et al. 2022, arXiv:2205.05131, table 1: seven denoisers, equally often.
+
+Their names: the denoiser, whether half of the text is hidden (of R and X else 15 %), and the mean
+length of a span.
 
 Deviates: the tail is a quarter of every text, as table 1 has it; in the code of the appendix it
 begins anywhere (`prefix_lm`). And rows are as long for all of them; there, each fills what the

@@ -46,8 +46,9 @@ class Names:
     the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
-    `tied` that theirs is a second copy, checked on reading and not written; `zeros`
-    that theirs is a row of zeros, one for each of our rows, which nothing of ours holds;
+    `tied` that theirs is a second copy, checked on reading and not written; `row` that their vector
+    is a matrix of one row, `zeros` that this row is of zeros, one for each of our rows, which
+    nothing of ours holds;
     `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
     is left out on purpose.
     Of several lines for one of theirs the first counts whose ours exist, and likewise of several
@@ -90,8 +91,7 @@ class Names:
             used = False
             for rule, numbers, tail in self._hits(name):
                 if rule.operation == "zeros":
-                    _check_zeros(name, tensor)
-                    used = True
+                    used = tensor.is_meta or not tensor.any()
                     break
                 ours = [_fill(o, numbers) + tail for o in rule.ours]
                 used = rule.ours == ("-",) or all(
@@ -119,7 +119,7 @@ class Names:
         out: dict[str, Tensor] = {}
         left = dict.fromkeys(state)
         for rule in self.rules:
-            if rule.operation == "zeros":
+            if rule.operation == "zeros" and rule.theirs not in out:
                 table = state[f"{rule.ours[0]}.weight"]
                 out[rule.theirs] = table.new_zeros(1, len(table))
             if rule.ours == ("-",) or rule.operation in ("tied", "zeros"):
@@ -140,10 +140,10 @@ class Names:
         return out
 
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
-        """Return the weight of theirs that a module of ours is read from, if it is there."""
+        """Return the tensor of theirs that one of ours is read from, if it is there."""
         for rule in self.rules:
             if len(rule.ours) == 1 and rule.operation not in ("tied", "zeros"):
-                if (hit := _match(rule.ours[0], f"{ours}.weight")) is None:
+                if (hit := _match(rule.ours[0], ours)) is None:
                     continue
                 name = _fill(rule.theirs, hit[0]) + hit[1]
                 return state.get(name, state.get(name.removeprefix(self.prefix)))
@@ -157,6 +157,8 @@ class Names:
         """Do what the rule says; of tensors joined head by head, `inner` ones become outer."""
         if rule.operation == "transposed":
             return tensor.T if tensor.dim() == 2 else tensor
+        if rule.operation == "row":
+            return tensor.squeeze(0) if tensor.dim() == 2 else tensor[None]
         if rule.operation in ("in_heads", "transposed_in_heads"):
             return self._in_heads(tensor, transposed=rule.operation != "in_heads")
         if rule.operation != "by_head":
@@ -202,11 +204,6 @@ def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
 
 def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
     return [_fill(rule.beside, numbers) + ".weight"] if rule.beside else []
-
-
-def _check_zeros(name: str, tensor: Tensor) -> None:
-    if not tensor.is_meta and tensor.any():
-        raise ValueError(f"tensor {name} is not zero: what it adds is not supported")
 
 
 def _check(

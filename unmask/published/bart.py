@@ -106,6 +106,7 @@ _COMMON = """
     heads.spans.out      qa_outputs
     heads.language.out   lm_head
     backbone.tokens      lm_head             tied
+    heads.language.bias  final_logits_bias   row
     backbone.tokens      final_logits_bias   zeros
 """
 
@@ -193,8 +194,6 @@ def fields(
     name: str,
     base: Architecture,
     fixed: Mapping[str, Any],
-    *,
-    labels: bool = True,
 ) -> Fields:
     """Return the table of a family whose classes begin with `name`.
 
@@ -203,12 +202,7 @@ def fields(
         name: see above.
         base: the encoder, but for what is read.
         fixed: what is always so there.
-        labels: whether its models label texts.
     """
-    heads: dict[tuple[str, ...], str] = {
-        ("label",): f"{name}ForSequenceClassification",
-        ("spans",): f"{name}ForQuestionAnswering",
-    }
     return Fields(
         model_type=model_type,
         read=partial(_read, base, fixed),
@@ -216,7 +210,8 @@ def fields(
         # Released folders name `BartModel`: the table is all that the head has, so it is there too.
         classes={
             ("language",): f"{name}ForConditionalGeneration",
-            **(heads if labels else dict[tuple[str, ...], str]()),
+            ("label",): f"{name}ForSequenceClassification",
+            ("spans",): f"{name}ForQuestionAnswering",
             (): f"{name}ForConditionalGeneration",
         },
     )

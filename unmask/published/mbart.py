@@ -49,14 +49,15 @@ FIXED = {
     "add_final_layer_norm": True,
     "static_position_embeddings": False,
 }
-FIELDS = bart.fields("mbart", "MBart", ENCODER, FIXED, labels=False)
+FIELDS = bart.fields("mbart", "MBart", ENCODER, FIXED)
 
 _SAID = (
     "Each source is named by its language (`--data de_DE=FILE en_XX=FILE`), smaller ones sampled "
     "more often (equation 1): `--sampling 0.7`. "
 )
 _UNSAID = (
-    "Sentences are not parted by a token. Rate and warm-up are BART's; batch, steps, dropout "
+    "Sentences are not parted by a token. A text that is labelled is told without its language. "
+    "Rate and warm-up are BART's; batch, steps, dropout "
     "(which falls to 0 in the paper) and the sections named could not be checked against it."
 )
 
@@ -66,7 +67,6 @@ MBART_LARGE_CC25 = replace(
     family="mbart",
     paper=PAPER,
     architecture=bart.both(ENCODER),
-    labels=None,
     objective=DENOISING,
     tokenizer=TokenizerSpec(Unigram(250_027), MBART),
     length=512,  # section 2.2, "Instance format"

@@ -72,6 +72,7 @@ _COMMON = """
     backbone.tokens      model.shared
     heads.language.out   lm_head
     backbone.tokens      lm_head             tied
+    heads.language.bias  final_logits_bias   row
     backbone.tokens      final_logits_bias   zeros
 """
 NAMES = Names("\n".join((_COMMON, _stack("encoder"), _stack("decoder"))), prefix="model.")

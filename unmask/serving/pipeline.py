@@ -114,7 +114,7 @@ class Pipeline:
     def fill(self, text: Sequence[str], *, top_k: int = 5) -> list[Filled]: ...
     def fill(self, text: str | Sequence[str], *, top_k: int = 5) -> Filled | list[Filled]:
         """Say what may stand at each [MASK] of a text, or of several."""
-        texts = [text] if isinstance(text, str) else text
+        texts = listed(text, "text")
         filled = fill(self.model, self.tokenizer, texts, top_k=top_k)
         return filled[0] if isinstance(text, str) else filled
 
@@ -185,7 +185,7 @@ class Pipeline:
                 settings do not go together.
         """
         how = _how(how, settings)
-        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how.stop)
+        asked = self._ask(listed(prompt, "prompt"), begin, how.stop)
         special = self.tokenizer.special
         new = generate(
             self.model,
@@ -340,7 +340,7 @@ class Pipeline:
         self, texts: str | Sequence[str], *, pooling: Pooling = "mean", layer: int = -1
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
         """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d]."""
-        texts = [texts] if isinstance(texts, str) else texts
+        texts = listed(texts, "texts")
         return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
 
     def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":
@@ -354,7 +354,7 @@ class Pipeline:
         Raises:
             ValueError: the model has no head.
         """
-        texts = [texts] if isinstance(texts, str) else texts
+        texts = listed(texts, "texts")
         if not self.model.specs:
             raise ValueError(f"{self.card.name}: this model has no head; use `embed`")
         found: dict[int, Float[np.ndarray, "..."]] = {}
@@ -405,8 +405,7 @@ class Pipeline:
             ValueError: a continuation has no token, contexts are not as many, or the model names no
                 tokens.
         """
-        contexts = [context] if isinstance(context, str) else context
-        after = [continuation] if isinstance(continuation, str) else continuation
+        contexts, after = listed(context, "context"), listed(continuation, "continuation")
         if len(contexts) != len(after):
             raise ValueError(f"{len(contexts)} contexts, but {len(after)} continuations")
         found = likelihoods(self.model, self.tokenizer, contexts, after, hide=hide)
@@ -623,6 +622,20 @@ def _named(text: str) -> Published | None:
             f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
         )
     return None
+
+
+def listed(given: Any, name: str) -> list[str]:
+    """Return one text, or several, as a list.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    some = [given] if isinstance(given, str) else given
+    texts = list(some) if isinstance(some, Iterable) else [some]
+    other = next((one for one in texts if not isinstance(one, str)), None)
+    if other is not None or not isinstance(some, Iterable):
+        raise TypeError(f"{name} must be a text or several, each a str, got {other!r}")
+    return texts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from unmask.text.mix import called, repeated, smoothed
 from unmask.tokens.manifest import Manifest, read_manifest
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.vocabulary import Bytes, CodePoints
 from unmask.training.data import check_sampling, prepared, read_documents, tokenizer_spec
 from unmask.training.log import Stream
 from unmask.training.recipe import Recipe
@@ -195,6 +196,11 @@ def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) ->
     if recipe.tokenizer is not None:
         return Tokenizer.load(Path(recipe.tokenizer))
     spec = tokenizer_spec(recipe, published(recipe.model))
+    unlearned = isinstance(spec.vocabulary, Bytes | CodePoints)
+    if terminal is not None and unlearned and recipe.vocab_size is not None:
+        read = "bytes" if isinstance(spec.vocabulary, Bytes) else "characters"
+        said = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {read}"
+        terminal.write(f"{said}\n")
     what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
     texts = _counted(_to_learn_from(recipe, terminal), what, terminal)
     return learn(spec, (document.text for document in texts))

@@ -33,6 +33,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
 from unmask.model.canine import CanineArchitecture
+from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -212,6 +213,7 @@ def pretrain(
     }
     changed = [*changes, {key: value for key, value in told.items() if value is not None}]
     recipe = _recipe(model, changed, was, out)
+    _check_network(recipe, changes)
     if tokens is not None:
         recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
     if was is not None:
@@ -456,6 +458,39 @@ def _or_nothing(plan: Plan) -> Generator[None]:
         raise
 
 
+def _network(own: AnyArchitecture, told: Mapping[str, Any]) -> AnyArchitecture:
+    """Return the network of a card with what is told of it."""
+    if not told:
+        return own
+    return from_dict(type(own), recipes.merge(to_dict(own), told), "architecture")
+
+
+def _check_network(recipe: Recipe, changes: Sequence[str]) -> None:
+    """Check that the network can be, and if not, say by which change.
+
+    Raises:
+        ValueError: it cannot be, with the `--set` that alone leads to the same, or with all of the
+            network.
+    """
+    own = published(recipe.model).architecture
+    try:
+        _network(own, recipe.architecture)
+    except ValueError as error:
+        of_it = [c for c in changes if c.lstrip().startswith("architecture.")]
+        alone = [c for c in of_it if _mistake(own, c) == str(error)]
+        told = " ".join(f"--set {change}" for change in alone[-1:] or of_it)
+        raise ValueError(f"{told}: {error}" if told else str(error)) from None
+
+
+def _mistake(own: AnyArchitecture, change: str) -> str | None:
+    """Say what is wrong with a change, if nothing else is changed."""
+    try:
+        _network(own, recipes.parse(change)["architecture"])
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def changed(card: Published, recipe: Recipe) -> Published:
     """Apply what a recipe says of the network and the objective to its card.
 
@@ -463,10 +498,7 @@ def changed(card: Published, recipe: Recipe) -> Published:
         ValueError: it names something that the architecture does not have, or its rows are not
             such that the objective can be asked of them.
     """
-    architecture = card.architecture
-    if recipe.architecture:
-        plain = recipes.merge(to_dict(architecture), recipe.architecture)
-        architecture = from_dict(type(architecture), plain, "architecture")
+    architecture = _network(card.architecture, recipe.architecture)
     objective = card.objective if recipe.objective is None else recipe.objective
     if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
         raise ValueError(

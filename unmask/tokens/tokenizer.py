@@ -141,6 +141,11 @@ class Tokenizer:
         """
         return self._backend.decode(_checked(ids), skip_special_tokens=skip_special)
 
+    @property
+    def end_of_word(self) -> str | None:
+        """What the last piece of a word ends with, if pieces tell ends (GPT: </w>)."""
+        return getattr(self._backend.model, "end_of_word_suffix", None) or None
+
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
         r"""Write each id for a person's eyes: spaces as spaces, bytes as text.
 

@@ -337,6 +337,11 @@ def lay_out(
     check_languages(recipe, shards.tokenizer.special, shards)
     special = _specials(shards)[0]
     sampled = recipe.sampling != 1
+    if recipe.dev and shards.n_tokens == 1:
+        raise ValueError(
+            f"{', '.join(recipe.data)}: is a single token for {recipe.tokenizer or recipe.model}: "
+            "nothing can be held out and nothing learned; give more text"
+        )
     spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
     budget = objective.budget(length, special)
     step = step_of(objective, budget, special)

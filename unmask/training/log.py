@@ -382,11 +382,13 @@ def evaluated(result: Mapping[str, float]) -> str:
 
 
 def _quality(report: Report) -> str:
-    """Say how good the first term is: right answers, perplexity, or a number's squared error."""
+    """Say how good the first term is: right answers, perplexity, a number's squared error."""
     parts, accuracy = report.parts, report.accuracy
     if not parts:
         return ""
     first = next(iter(parts))
+    if not report.sums.counts[first]:
+        return "nothing asked"
     if first not in accuracy:  # no answer is right or wrong: numbers are asked for
         return f"squared error {parts[first]:6.4g}"
     if first.startswith("next_token"):

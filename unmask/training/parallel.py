@@ -146,6 +146,10 @@ def pick_device(name: str = "auto", local: int = 0) -> torch.device:
         raise ValueError(
             f"device {name!r} cannot be used here: it is none of auto, cpu, cuda, cuda:1, mps, ..."
         ) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device {name!r} cannot be used here: PyTorch finds no CUDA; auto takes what there is"
+        )
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -196,7 +196,8 @@ class AnswerFromText:
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words and cannot mark them in a text; "
-                "fine-tune it with the task `generate`, or take an encoder, a decoder or BART"
+                "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
+                "mBART"
             )
         return {SPANS: Spans()}
 

@@ -138,7 +138,7 @@ class Multilabel:
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words, and several at once are a text: fine-tune "
-                "it with the task `generate`, or take an encoder, a decoder or BART"
+                "it with the task `generate`, or take an encoder, a decoder, BART or mBART"
             )
         head = head_of_labels(task, card, _options(task.options))
         return {LABEL: replace(head, n_labels=len(task.labels), loss=AnyOf())}

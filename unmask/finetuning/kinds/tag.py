@@ -164,7 +164,7 @@ class Tag:
         if in_words(card):
             raise ValueError(
                 f"{card.name} says its answers in words and cannot label each word; "
-                "tagging needs an encoder, a decoder or BART"
+                "tagging needs an encoder, a decoder, BART or mBART"
             )
         options, n = _options(task.options), max(len(task.labels), 1)
         if options.head == "linear":
