@@ -226,6 +226,7 @@ def test_a_mean_needs_a_folder_for_its_states() -> None:
 
 
 def test_generate_says_its_figures_exactly() -> None:
-    found = TASK_KINDS["generate"].signatures([("a b c d",)], ["a b c d"])
+    task = Task(does="generate", columns=ONE, length=60, options=options("generate", {}))
+    found = TASK_KINDS["generate"].signatures(task, [("a b c d",)], ["a b c d"])
     assert found[0].startswith("BLEU 100.00 (nrefs:1|")
     assert found[1].startswith("chrF 100.00 (nrefs:1|")
