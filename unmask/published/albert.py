@@ -117,9 +117,6 @@ FIELDS = Fields(
     language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu_new"))},
 )
 
-WHOLE: Mapping[str, Any] = {"unit": "sentences"}
-"""Texts begin and end with a sentence (released code, `create_instances_from_document`): one that
-began in the middle of one would be known for the first of two by that."""
 ALBERT_BASE = Published(
     name="albert-base-v2",
     family="albert",
@@ -134,7 +131,7 @@ ALBERT_BASE = Published(
     batch_tokens=4096 * 512,  # section 4.1
     rate=0.00176,  # section 4.1
     training={
-        **WHOLE,
+        **bert.SENTENCES,  # released code, `create_instances_from_document`
         "optimizer": {"kind": "Lamb"},  # section 4.1
         "steps": 125_000,  # section 4.1
         "schedule": {"kind": "Linear", "warmup": 3_125},  # released code
@@ -180,7 +177,7 @@ ALBERT_MINI = replace(
     length=_MINI.length,
     batch_tokens=_MINI.batch_tokens,
     rate=_MINI.rate,
-    training={**bert.SMALL_BESIDE, **WHOLE},
+    training={**bert.SMALL_BESIDE, **bert.SENTENCES},
     parameters=2_045_058,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",

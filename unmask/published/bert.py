@@ -218,6 +218,12 @@ SMALL_BESIDE: Mapping[str, Any] = {**SMALL_SCALE, "look_beside": 2}
 """The same of a masked model whose places are learned vectors: docs/log.md, 2026-11-22."""
 
 
+SENTENCES: Mapping[str, Any] = {"unit": "sentences"}
+"""Rows of full sentences of one document, as released code makes them. A small network with learned
+places leaves the frequencies of words much sooner than with rows that begin and end anywhere
+(docs/log.md); which of two parts stands first (ALBERT) would be told by a torn beginning."""
+
+
 def _for_two_cores(name: str, parameters: int, **changes: int) -> Published:
     """Return a size of Turc et al. 2019 with a vocabulary and a length for small texts."""
     architecture = replace(

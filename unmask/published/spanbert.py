@@ -28,6 +28,7 @@ SPANBERT_LARGE = replace(
     batch_tokens=256 * 512,  # section 4.2
     rate=1e-4,  # section 4.2
     training={
+        **bert.SENTENCES,  # released code, `no_nsp_span_bert_dataset.py`
         "schedule": {"kind": "Linear", "warmup": 10_000},  # section 4.2
         "steps": 2_400_000,  # section 4.2
         "optimizer": {
@@ -52,6 +53,7 @@ SPANBERT_MINI = replace(
     heads=HEADS,
     pooler=None,
     objective=SPANS,
+    training={**bert.SMALL_BESIDE, **bert.SENTENCES},
     parameters=5_724_320,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )
