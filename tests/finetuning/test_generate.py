@@ -112,12 +112,6 @@ def test_languages_are_checked(family: str, named: dict, message: str) -> None:
         asked(family, **named)
 
 
-def test_a_model_that_says_languages_says_no_labels() -> None:
-    what = Task(does="classify", columns=ONE, labels=("no", "yes"), name="classify")
-    with pytest.raises(ValueError, match="says texts in languages and no labels"):
-        heads_for(what, toy.card("mbart"))
-
-
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
 def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
     special = toy.tokenizer("gpt2").special

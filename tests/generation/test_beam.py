@@ -128,6 +128,6 @@ def test_beams_that_cannot_be_are_told(models: dict) -> None:
     _, model = models["gpt2"]
     with pytest.raises(ValueError, match="9 beams are more than the 8 tokens there are"):
         generate(model, [[5]], replace(SPECIAL, size=8), decoding(beams=9))
-    with pytest.raises(ValueError, match="only beams find several texts"):
+    with pytest.raises(ValueError, match="only beams or samples give several texts"):
         candidates(model, [[5]], SPECIAL, Decoding())
     assert generate(model, [], SPECIAL, decoding(beams=2)) == []

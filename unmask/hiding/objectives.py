@@ -168,7 +168,7 @@ class NextSentence:
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2; `create_instances_from_document` in
     the released code. The text is cut at a random beginning of a sentence into A and B; for half of
     the texts B comes from elsewhere and begins with a sentence there. Of 10 % of the texts only the
-    first sentences are used, up to a random length (`short_seq_prob`).
+    first sentences are used, two at least, up to a random length (`short_seq_prob`).
 
     Deviates: B from elsewhere ends where its row ends, as what follows A does, and A begins where
     both together are as long as the text. There, the longer of the two is cut at either end: where
@@ -201,7 +201,8 @@ class NextSentence:
         """
         used = text
         if rng.random() < self.short:
-            used = _until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+            some = _until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+            used = some if len(sentence_starts(some)) > 1 else text
         starts = sentence_starts(used)
         if len(starts) < 2:
             return text, text[len(text) :], IGNORE
