@@ -601,7 +601,7 @@ def finetune(
             "--tune",
             metavar="HOW",
             help="full, frozen, top, mix, gradual, bitfit, houlsby, pfeiffer, adamix, lora, ia3, "
-            "prefix or prompt; with differences: lora:rank=4.",
+            "prefix, prompt or source; with differences: lora:rank=4.",
         ),
     ] = "full",
     initialize: Annotated[

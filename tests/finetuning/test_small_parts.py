@@ -13,7 +13,7 @@ import unmask
 from unmask.finetuning.methods import METHODS
 from unmask.finetuning.tune import finetune
 
-SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual")]
+SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual", "source")]
 PEFT = ("lora", "ia3", "prefix", "prompt")
 TEXTS = ["the good cat", "a bad dog runs", "stone"]
 

@@ -385,3 +385,18 @@ def test_reading_leaves_no_truncation_or_padding(tmp_path: Path):
     text = "the old king saw the fox"
     expected = learned("wordpiece").encode(text).ids
     np.testing.assert_array_equal(Tokenizer.load(tmp_path).encode(text).ids, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_tokenizer_may_read_the_sources(name: str):
+    tokenizer, other = learned(name), learned(NAMES[0])
+    assert tokenizer.reader is tokenizer
+    tokenizer.check_reads("fill")
+    both = tokenizer.reading(other)
+    assert tokenizer.source is None
+    for found in (both, copy.deepcopy(both), pickle.loads(pickle.dumps(both))):
+        text = "the king and the fox"
+        assert found.encode(text).ids.tolist() == tokenizer.encode(text).ids.tolist()
+        assert found.reader.encode(text).ids.tolist() == other.encode(text).ids.tolist()
+        with pytest.raises(ValueError, match="fill: this model reads its sources in a vocabulary"):
+            found.check_reads("fill")

@@ -22,7 +22,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, in_heads
 from unmask.model.cache import Cache
 from unmask.model.canine import Canine
-from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.model.transformer import EncoderDecoder, Transformer, Translated
 from unmask.published.card import longest
 
 STD = 0.02
@@ -185,6 +185,11 @@ class PromptModule(nn.Module):
     def hook(self, model: Model) -> list[RemovableHandle]:
         """Stand before every text that the model's only stack, or its encoder, reads."""
         stack = reader(model)
+        if isinstance(stack, Translated):
+            raise ValueError(
+                "a prompt stands before texts of the model's own vocabulary, and this model's "
+                "sources have another, with an encoder of its own"
+            )
         hooks = [
             stack.register_forward_pre_hook(self._before, with_kwargs=True),
             stack.tokens.register_forward_hook(self._vectors),

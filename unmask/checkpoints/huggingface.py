@@ -29,6 +29,7 @@ from unmask.heads.language import ByMask, Language
 from unmask.heads.model import HeadSpec, Model, kept_with
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
+from unmask.model.architecture import source_of
 from unmask.model.decoder import MaskDecoder
 from unmask.model.names import Names, Read
 from unmask.published.card import Published, longest, resized
@@ -41,6 +42,8 @@ SEVERAL_LABELS = "multi_label_classification"
 """The `problem_type` of a model whose labels may hold together."""
 OWN = "unmask"
 """Where config.json says heads that no class of transformers has; their tensors have our names."""
+SOURCE = "source"
+"""The folder in a model's with the tokenizer of sources that have a vocabulary of their own."""
 WANTED_FILES = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
 
 
@@ -124,6 +127,9 @@ def open_folder(
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
     model, read = _fill(card, specs, state, folder, seed, elsewhere)
     tokenizer = _tokenizer(folder, model.vocab_size)
+    source = source_of(card.architecture)
+    if tokenizer is not None and source is not None:
+        tokenizer = tokenizer.reading(_source_tokenizer(folder / SOURCE, source.vocab_size))
     return Opened(
         card=replace(card, heads=specs),
         model=model.eval(),
@@ -358,6 +364,14 @@ def _tokenizer(folder: Path, rows: int) -> Tokenizer | None:
     return tokenizer
 
 
+def _source_tokenizer(folder: Path, rows: int) -> Tokenizer:
+    """Read the tokenizer of sources, without which the model reads nothing."""
+    found = _tokenizer(folder, rows)
+    if found is None:
+        raise ValueError(f"{folder}: has no tokenizer, with which the model would read sources")
+    return found
+
+
 def check_fit(tokenizer: Tokenizer, rows: int, where: Path | str) -> None:
     """Refuse a tokenizer that knows more ids than the model has vectors.
 
@@ -398,6 +412,8 @@ def write_folder(
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
         tokenizer.save(folder, segments=None if model.stack.tells_segments else False)
+        if tokenizer.source is not None:
+            tokenizer.source.save(folder / SOURCE)
         if "language" in model.specs and (model.stack.causal):
             _write_json(folder / "generation_config.json", _generating(tokenizer.special, model))
 

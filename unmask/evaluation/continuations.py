@@ -105,6 +105,7 @@ def likelihoods(
             fit it.
         FloatingPointError: a score is not a number.
     """
+    tokenizer.check_reads("likelihood")
     if hide not in get_args(Hide):
         raise ValueError(f"hide must be one of {list(get_args(Hide))}, got {hide!r}")
     found: list[Likelihood] = []

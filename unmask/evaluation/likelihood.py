@@ -95,6 +95,7 @@ def evaluate(
             there is a memory, and the model cannot read one, or does not read forward.
         FloatingPointError: the loss is not finite.
     """
+    tokenizer.check_reads("what pretraining asked")
     terms = {asked_by(name, spec) for name, spec in model.specs.items()}
     if not terms & set(objective.asks):
         raise ValueError(

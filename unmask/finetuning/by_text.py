@@ -77,7 +77,8 @@ class ByText:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write source and target; of several targets the first."""
-        sources = self.tokenizer.ids_batch([self._source(item, item.texts) for item in items])
+        reader = self.tokenizer.reader
+        sources = reader.ids_batch([self._source(item, item.texts) for item in items])
         firsts = [item.truth[0] if isinstance(item.truth, tuple) else "" for item in items]
         targets = self.tokenizer.ids_batch(firsts)
         found: list[Question] = []
@@ -86,7 +87,7 @@ class ByText:
             kept = self._cut(item, source) if cut else source
             read = [*self.before, *kept.tolist(), *self.after]
             said = None if item.truth is None else [*target.tolist(), self.end][: self.longest]
-            example = self._example(read or [self.special.start], said)
+            example = self._example(read or [reader.special.start], said)
             shortened = len(target) + 1 > self.longest
             found.append(Question(item=i, example=example, cut=cut, shortened=shortened))
         return found
@@ -113,7 +114,8 @@ class ByText:
         last = self._form(item).keep == "end"
         if len(item.texts) == 1 and not last and self._form(item).source is None:
             return source[: self.room]
-        places = [self.tokenizer.offsets(text) for text in item.texts]
+        reader = self.tokenizer.reader
+        places = [reader.offsets(text) for text in item.texts]
         budget = sum(map(len, places)) + self.room - len(source)
         while budget > 0:  # tokens of a part may be others than those of the whole
             most = _level([len(of_text) for of_text in places], budget)
@@ -121,7 +123,7 @@ class ByText:
                 _kept(text, of_text, min(most, len(of_text)), last=last)
                 for text, of_text in zip(item.texts, places, strict=True)
             ]
-            (found,) = self.tokenizer.ids_batch([self._source(item, texts)])
+            (found,) = reader.ids_batch([self._source(item, texts)])
             if len(found) <= self.room:
                 return found
             budget -= len(found) - self.room

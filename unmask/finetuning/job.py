@@ -29,6 +29,7 @@ from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, op
 from unmask.finetuning.kinds.pooled import reads_two
 from unmask.finetuning.methods import (
     Frozen,
+    SourceEncoder,
     begin_method,
     is_small,
     tunes_tokens,
@@ -38,6 +39,7 @@ from unmask.finetuning.mixture import Mixture
 from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
+from unmask.finetuning.source import drawn, with_source
 from unmask.finetuning.tasks import Item, Task, digest
 from unmask.finetuning.weights import weighted
 from unmask.heads.model import Model
@@ -189,6 +191,8 @@ def prepare(
         auxiliary=_auxiliary(tuning),
         learned=tunes_tokens(tuning.tune),
     )
+    if isinstance(tuning.tune, SourceEncoder):
+        begun = with_source(begun, tuning.tune, data.train)
     tuning = replace(tuning, auxiliary=weight_of(begun.card.heads))
     task = _settled(begun, tuning, data)
     if tuning.class_weights is not None:
@@ -336,7 +340,7 @@ def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
     notes += _of_frame(begun, tuning)
     if tuning.initialize == "random" or not begun.trained:
         return [*notes, "all weights are drawn at random"]
-    fresh = begun.fresh()
+    fresh = drawn(begun)
     if begun.added:
         fresh = (*fresh, *(f"the vector of {name}" for name in begun.tokenizer.pieces(begun.added)))
     if fresh:

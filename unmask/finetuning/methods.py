@@ -22,6 +22,7 @@ from unmask.adapters.specs import Adapter
 from unmask.config import from_dict
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
+from unmask.model.architecture import source_of
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.recipe import parse
 from unmask.training.schedule import Constant, InverseSquareRoot, Linear, Schedule, SlantedTriangle
@@ -33,6 +34,11 @@ _LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
 _ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
 """What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
 _ADDED = "adapters."
+_ALONE = re.compile(
+    r"^backbone\.(encoder\.source\.|(encoder|decoder)\.position\.|"
+    r"encoder\.layers\.0\.attention\.[qkv]\.weight$)"
+)
+"""What is learned in the first step of a new encoder of sources."""
 _NEXT = re.compile(r",(?=\s*\w+=)")  # a comma may also stand in the words of a prompt
 
 
@@ -99,7 +105,31 @@ class BitFit:
     """Biases alone are tuned, and the head (Ben Zaken et al. 2022, arXiv:2106.10199)."""
 
 
-Method = Full | Frozen | TopLayers | Gradual | BitFit | Adapter
+@dataclass(frozen=True, kw_only=True)
+class SourceEncoder:
+    """A new encoder reads sources in a vocabulary of their own, for translation.
+
+    Its vectors go into the model's encoder in place of those of tokens. It is learned in two steps:
+    at first with nothing else but what the model knows of places, and the matrices by which its
+    encoder's first layer makes queries, keys and values; then with everything (Lewis et al. 2020,
+    arXiv:1910.13461, section 3.4). The paper says neither how long each step is nor how many tokens
+    a source's vocabulary has.
+    """
+
+    layers: int = 6
+    """Of the new encoder (section 5.4); what else it is the model's own encoder says."""
+    vocabulary: int = 10_000
+    """Tokens that are learned from the sources."""
+    alone: float = 0.8
+    """So much of all steps is the first step's; 1: the paper's "Fixed BART"."""
+
+    def __post_init__(self) -> None:
+        _check_at_least(1, layers=self.layers, vocabulary=self.vocabulary)
+        if not 0 <= self.alone <= 1:
+            raise ValueError(f"alone must be a share of the steps from 0 to 1, got {self.alone}")
+
+
+Method = Full | Frozen | TopLayers | Gradual | BitFit | SourceEncoder | Adapter
 """What is tuned."""
 ADAPTERS: tuple[type, ...] = get_args(Adapter)
 METHODS: Mapping[str, type] = {
@@ -116,6 +146,7 @@ METHODS: Mapping[str, type] = {
     "ia3": IA3,
     "prefix": Prefix,
     "prompt": Prompt,
+    "source": SourceEncoder,
 }
 
 # Rates of small parts of a model that is itself tuned at 5e-4 (one of 3 million parameters, one
@@ -173,7 +204,7 @@ def is_small(method: Method) -> bool:
 
 def tunes_tokens(method: Method) -> bool:
     """Say whether a method tunes the vectors of tokens, at some time."""
-    return isinstance(method, Full | Gradual)
+    return isinstance(method, Full | Gradual | SourceEncoder)
 
 
 def begin_method(
@@ -193,6 +224,8 @@ def begin_method(
     if isinstance(method, ADAPTERS):
         _add(cast(Adapter, method), model, seed, tokenizer)
         return
+    if isinstance(method, SourceEncoder) and source_of(model.architecture) is None:
+        raise ValueError("source tunes an encoder of sources, and this model has none")
     tuned = _tuned(method, model)
     for name, p in model.named_parameters():
         p.requires_grad_(name.startswith("heads.") or name in tuned)
@@ -310,8 +343,13 @@ def reading(method: Method, model: Model) -> Consistent | None:
 def thaw(method: Method, model: Model, step: int, steps: int) -> None:
     """Let what is tuned at a step have gradients; a function of the step alone.
 
-    Only gradual thawing changes from step to step.
+    Gradual thawing changes from step to step, and a new encoder of sources has two steps of its
+    own.
     """
+    if isinstance(method, SourceEncoder):
+        alone = step <= round(method.alone * steps)
+        for name, p in model.named_parameters():
+            p.requires_grad_(not alone or _ALONE.match(name) is not None)
     if not isinstance(method, Gradual):
         return
     groups = layers(model)

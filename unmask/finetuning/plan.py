@@ -14,7 +14,7 @@ from unmask.finetuning.forms import form_of, plain_form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.files import Deciding, Naming
 from unmask.finetuning.kinds.kind import Informed
-from unmask.finetuning.methods import Full, Gradual, Method, Shape, rate_of
+from unmask.finetuning.methods import Full, Gradual, Method, Shape, SourceEncoder, rate_of
 from unmask.finetuning.mixture import Mixture, is_mixture, read_mixture
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
@@ -181,6 +181,8 @@ class Tuning:
             raise ValueError("average is of a run's end, which patience leaves open: give one")
         if self.schedule is not None and isinstance(self.tune, Gradual):
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
+        if isinstance(self.tune, SourceEncoder) and self.task != "generate":
+            raise ValueError(f"tune = source is for task = generate, got {self.task!r}")
 
 
 def _check_finite(value: Any, name: str) -> None:

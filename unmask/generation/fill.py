@@ -78,6 +78,7 @@ def fill(
         ValueError: a text has no blank, or more tokens than the model has positions, or the model
             fills none.
     """
+    tokenizer.check_reads("fill")
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}")
     encoder_decoder = isinstance(model.backbone, EncoderDecoder)

@@ -63,15 +63,16 @@ def ask(
         ValueError: `begin` has characters that the tokenizer does not know, or it is not said in
             which language the prompts are.
     """
-    special, begun, answers = tokenizer.special, known(tokenizer, begin), model.answers
-    if special.untold:
+    special, begun, answers = tokenizer.reader.special, known(tokenizer, begin), model.answers
+    if tokenizer.special.untold:
         raise ValueError(
             "this model reads texts of one language and answers in one: name them (`told`; "
-            f"--source-language, --target-language), two of {', '.join(dict(special.languages))}"
+            f"--source-language, --target-language), two of "
+            f"{', '.join(dict(tokenizer.special.languages))}"
         )
     after = special.after if answers else ()
     texts = prompts if answers else [prompt + begin for prompt in prompts]
-    full = [ids.tolist() for ids in tokenizer.ids_batch(texts, special=True)]
+    full = [ids.tolist() for ids in tokenizer.reader.ids_batch(texts, special=True)]
     fixed = len(special.before) + len(after)
     gone = [0 if most is None else max(0, fixed + len(ids) - most) for ids in full]
     read = [[*special.before, *ids[n:], *after] for ids, n in zip(full, gone, strict=True)]
@@ -112,7 +113,7 @@ def write(
     Raises:
         ValueError: the model does not generate, or there is no room for a prompt.
     """
-    special, apart = tokenizer.special, isinstance(model.backbone, EncoderDecoder)
+    special, apart = tokenizer.reader.special, isinstance(model.backbone, EncoderDecoder)
     positions = room(model, reader(model) if apart else decoder(model))
     most = min((n for n in (positions, length) if n is not None), default=None)
     new_tokens = 0 if apart else how.new_tokens
@@ -121,7 +122,9 @@ def write(
         raise ValueError(f"{how.new_tokens} new tokens leave no room for prompts in {most}")
     most = None if most is None else most - new_tokens
     asked = ask(model, tokenizer, prompts, stop=how.stop, most=most)
-    new = generate(model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
+    new = generate(
+        model, asked.read, tokenizer.special, how, begun=asked.begun, guides=asked.wordings
+    )
     return [
         Written(wording.text(ids), cut)
         for wording, ids, cut in zip(asked.wordings, new, asked.cut, strict=True)

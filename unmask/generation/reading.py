@@ -87,7 +87,7 @@ def groups(
     An encoder-decoder reads them as its source; its decoder has read the start token.
     """
     special = tokenizer.special
-    read = framed(tokenizer, texts, room(model, reader(model)))
+    read = framed(tokenizer.reader, texts, room(model, reader(model)))
     for rows in by_size([len(ids) for ids in read], batch_tokens):
         lengths = [len(read[i]) for i in rows]
         batch = padded([read[i] for i in rows], special)

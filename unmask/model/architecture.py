@@ -242,9 +242,17 @@ class EncoderDecoderArchitecture:
     shared: bool = False
     """The layers of both are the same, with their norms and what they know of places; the decoder
     has besides what reads the encoder (Raffel et al. 2020, section 3.2.2)."""
+    source: Architecture | None = None
+    """An encoder with a vocabulary of its own, that of sources: its vectors go into `encoder` in
+    place of those of tokens (Lewis et al. 2020, arXiv:1910.13461, section 3.4)."""
 
     def __post_init__(self) -> None:
-        """Refuse stacks that share layers and are not alike."""
+        """Refuse stacks that share layers and are not alike, and vectors that do not fit."""
+        if (a := self.source) is not None and (a.causal or a.d_model != self.encoder.d_embed):
+            raise ValueError(
+                f"source: must read in both directions and be {self.encoder.d_embed} wide as the "
+                f"encoder's vectors of tokens are, got causal = {a.causal}, d_model = {a.d_model}"
+            )
         if self.shared and self.decoder != replace(self.encoder, causal=True, cross=True):
             raise ValueError(
                 "shared: decoder must be as encoder but for causal and cross, which are true"
@@ -261,11 +269,20 @@ class EncoderDecoderArchitecture:
         return self.decoder.d_model
 
     def dropping(self, rate: float) -> "EncoderDecoderArchitecture":
-        """Return the same with another dropout in both stacks.
+        """Return the same with another dropout in all stacks.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
         """
         return replace(
-            self, encoder=self.encoder.dropping(rate), decoder=self.decoder.dropping(rate)
+            self,
+            encoder=self.encoder.dropping(rate),
+            decoder=self.decoder.dropping(rate),
+            source=None if self.source is None else self.source.dropping(rate),
         )
+
+
+def source_of(architecture: object) -> Architecture | None:
+    """Return the encoder of sources that have a vocabulary of their own, where there is one."""
+    both = isinstance(architecture, EncoderDecoderArchitecture)
+    return architecture.source if both else None

@@ -170,10 +170,14 @@ class Transformer(nn.Module):
         """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
         return self.a.flops(length)
 
+    def vectors(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Return the vectors of tokens, wherever they stand."""
+        x = self.tokens(batch.inputs)
+        return x if self.scale == 1 else x * self.scale
+
     def embed(self, batch: Batch, past: int = 0) -> Float[Tensor, "b t _"]:
         """Sum the vectors of tokens, places and segments; not yet widened."""
-        x = self.tokens(batch.inputs)
-        x = x if self.scale == 1 else x * self.scale
+        x = self.vectors(batch)
         if (where := self.position.embed(places(batch, past))) is not None:
             x = x + where.to(x.dtype)
         if self.segments is not None:
@@ -302,6 +306,28 @@ class Transformer(nn.Module):
             )
 
 
+class Translated(Transformer):
+    """An encoder that is given, in place of vectors of tokens, what another one says of a source.
+
+    That one has a vocabulary, places and layers of its own (Lewis et al. 2020, arXiv:1910.13461,
+    section 3.4); the places of this one are added to what it says.
+    """
+
+    def __init__(
+        self, a: Architecture, tokens: nn.Embedding | AdaptiveEmbedding, source: Architecture
+    ) -> None:
+        super().__init__(a, tokens)
+        self.source = Transformer(source)
+
+    def flops(self, length: int) -> float:
+        """Count the forward's FLOPs a token, those of the encoder of the source included."""
+        return super().flops(length) + self.source.flops(length)
+
+    def vectors(self, batch: Batch) -> Float[Tensor, "b t _"]:
+        """Return what the encoder of the source says; the batch has the source's own ids."""
+        return self.source(Batch(inputs=batch.inputs, visibility=batch.visibility))
+
+
 def places(batch: Batch, past: int = 0) -> Int[Tensor, "_ t"]:
     """Return where each token stands in its text: as the batch says, or its column."""
     if batch.place is not None:
@@ -337,14 +363,18 @@ def _share(encoder: Transformer, decoder: Transformer) -> None:
 class EncoderDecoder(nn.Module):
     """Source and token ids -> hidden states of the decoder [b t d].
 
-    The two stacks share the table of tokens.
+    The two stacks share the table of tokens, unless the source has an encoder of its own.
     """
 
     def __init__(self, a: EncoderDecoderArchitecture) -> None:
         super().__init__()
         self.a = a
         self.tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
-        self.encoder = Transformer(a.encoder, self.tokens)
+        self.encoder = (
+            Transformer(a.encoder, self.tokens)
+            if a.source is None
+            else Translated(a.encoder, self.tokens, a.source)
+        )
         self.decoder = Transformer(a.decoder, self.tokens)
         if a.shared:
             _share(self.encoder, self.decoder)

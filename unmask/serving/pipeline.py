@@ -312,9 +312,8 @@ class Pipeline:
             ValueError: their vocabularies are not the same.
         """
         mine, its = self.tokenizer, smaller.tokenizer
-        ids = range(mine.size)
-        same = mine.size == its.size and mine.special == its.special
-        if not same or mine.pieces(ids) != its.pieces(ids):
+        alone = (mine.source is None) == (its.source is None)
+        if not (alone and _alike(mine, its) and _alike(mine.reader, its.reader)):
             raise ValueError(
                 f"{smaller.card.name} has another vocabulary ({its.size:,} tokens) than "
                 f"{self.card.name} ({mine.size:,}), so it cannot be its draft"
@@ -558,6 +557,12 @@ def _how(how: Decoding | None, settings: Mapping[str, Any]) -> Decoding:
     if how is not None and settings:
         raise ValueError(f"give a Decoding, or settings by name, not both: got {sorted(settings)}")
     return decoding(**settings) if how is None else how
+
+
+def _alike(a: Tokenizer, b: Tokenizer) -> bool:
+    """Say whether all ids of two tokenizers are the same tokens."""
+    ids = range(a.size)
+    return a.size == b.size and a.special == b.special and a.pieces(ids) == b.pieces(ids)
 
 
 def _lines(task: Task, table: tables.Table) -> list[Any]:

@@ -563,6 +563,8 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
         raise ValueError(
             f"{recipe.begin}: is a {opened.card.family} model, the recipe's is {card.family}"
         )
+    if opened.tokenizer is not None:
+        opened.tokenizer.check_reads(f"pretraining on from {recipe.begin}")
     if opened.tokenizer is None and recipe.tokenizer is None:
         raise ValueError(
             f"{recipe.begin}: has no tokenizer; name a folder that has one with --tokenizer"

@@ -75,6 +75,8 @@ class Tokenizer:
     """The same by name."""
     size: int
     """Number of ids: one more than the highest."""
+    source: "Tokenizer | None" = None
+    """Reads sources, where these have a vocabulary of their own."""
 
     def __init__(self, backend: tokenizers.Tokenizer, frame: Frame) -> None:
         """Wrap a pipeline whose vocabulary has all special tokens of `frame`.
@@ -101,7 +103,34 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy by the saved form: the library's own copies take typed special tokens as such."""
-        return _restore, (self._backend.to_str(), self.frame)
+        return _restore, (self._backend.to_str(), self.frame), self._beside()
+
+    @property
+    def reader(self) -> "Tokenizer":
+        """What reads sources and prompts: this one, unless these have a vocabulary of their own."""
+        return self if self.source is None else self.source
+
+    def reading(self, source: "Tokenizer") -> "Tokenizer":
+        """Return this tokenizer with another one that reads the sources of what it says."""
+        found = copy.copy(self)
+        found.source = source
+        return found
+
+    def check_reads(self, what: str) -> None:
+        """Check that texts are read in the vocabulary in which they are said.
+
+        Raises:
+            ValueError: they are not; `what` asks for it.
+        """
+        if self.source is not None:
+            raise ValueError(
+                f"{what}: this model reads its sources in a vocabulary of their own, and says text "
+                "in another; it translates, by generate and predict"
+            )
+
+    def _beside(self) -> dict[str, Any] | None:
+        """Return what a copy has besides its saved form."""
+        return None if self.source is None else {"source": self.source}
 
     def encode(self, text: str, *, special: bool = False) -> Tokens:
         """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
@@ -188,6 +217,7 @@ class Tokenizer:
         """
         found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
         found.special = found.special.told(source, target)
+        found.source = self.source
         return found
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
@@ -311,7 +341,7 @@ class CodePointTokenizer(Tokenizer):
         self.size = self.special.size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CodePointTokenizer, (self.frame, self._subwords)
+        return CodePointTokenizer, (self.frame, self._subwords), self._beside()
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts."""
@@ -422,7 +452,7 @@ class ByT5Tokenizer(Tokenizer):
         self._spare = spare
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ByT5Tokenizer, (self.frame, self._spare)
+        return ByT5Tokenizer, (self.frame, self._spare), self._beside()
 
     def save(
         self, folder: Path, *, length: int | None = None, segments: bool | None = None

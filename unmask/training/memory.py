@@ -37,8 +37,8 @@ def activation_bytes(architecture: AnyArchitecture, length: int, dtype: torch.dt
     is 4 d wide; for any width f of it, 9 d + 2 f.
     """
     if isinstance(architecture, EncoderDecoderArchitecture):
-        parts = (architecture.encoder, architecture.decoder)
-        return sum(activation_bytes(a, length, dtype) for a in parts)
+        parts = (architecture.source, architecture.encoder, architecture.decoder)
+        return sum(activation_bytes(a, length, dtype) for a in parts if a is not None)
     return _stack(architecture, length) * dtype.itemsize
 
 

@@ -45,9 +45,11 @@ def ask(task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
     """Choose how a model is asked.
 
     Raises:
-        ValueError: the length leaves no room for text, or two labels are the same words to the
-            tokenizer.
+        ValueError: the length leaves no room for text, two labels are the same words to the
+            tokenizer, or the model reads in another vocabulary than it speaks, and shall label.
     """
+    if task.does != "generate":
+        tokenizer.check_reads(f"task = {task.does}")
     return TASK_KINDS[task.does].ask(task, card, tokenizer)
 
 

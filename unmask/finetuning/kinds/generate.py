@@ -360,13 +360,14 @@ class Generate:
             raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
         _check_plain(options, card)
         encodes, forward = has_encoder(card), language_spec(card).forward
+        reads = tokenizer.reader.special
         asked = ByText(
             task=task,
             tokenizer=tokenizer,
             prefix=options.prefix,
             forms=options.forms,
-            before=special.before,
-            after=special.after if encodes else _between(options, task, card, tokenizer),
+            before=reads.before,
+            after=reads.after if encodes else _between(options, task, card, tokenizer),
             end=special.end,
             encodes=encodes,
             longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
@@ -374,7 +375,7 @@ class Generate:
             whole=isinstance(forward, AfterSource) and forward.whole,
             by=options.by(),
         )
-        (prefix,) = tokenizer.ids_batch([options.prefix])
+        (prefix,) = tokenizer.reader.ids_batch([options.prefix])
         if asked.room < len(prefix) + 1:
             least = task.length - asked.room + len(prefix) + 1
             raise ValueError(
@@ -384,6 +385,7 @@ class Generate:
         if hides is not None:
             return ByHidden(**vars(asked), hides=hides)
         if options.plain:
+            tokenizer.check_reads(f"plain text ({options.plain[0]})")
             row = min(task.length, card.length)
             return ByMixture(**vars(asked), objective=card.objective, row=row)
         return asked

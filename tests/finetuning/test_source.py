@@ -1,0 +1,245 @@
+"""Translation with a new encoder of sources before a pretrained encoder-decoder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import toy_models as toy
+from test_resume import Killed
+
+import unmask
+from unmask.checkpoints.huggingface import open_folder
+from unmask.finetuning import single
+from unmask.finetuning.methods import SourceEncoder, begin_method, method_of, thaw
+from unmask.finetuning.tune import finetune
+from unmask.finetuning.tuned import Tuned
+from unmask.generation.prompted import ask
+from unmask.heads.model import Model
+
+SAID = {"Katze": "a cat", "Hund": "the dog", "Haus": "a house"}
+NEW = "backbone.encoder.source."
+BORDER = "source:layers=1,vocabulary=300,alone=0.5"
+
+
+def pairs(path: Path, n: int, seed: int, more: str = "") -> Path:
+    rng = np.random.default_rng(seed)
+    rows = [
+        (f"{rng.choice(['eins', 'zwei', 'drei'])} {word}{more}", SAID[word])
+        for word in rng.choice(list(SAID), n).tolist()
+    ]
+    return toy.write(path, rows, "source\ttarget")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("files")
+    return {"train": pairs(place / "train.tsv", 96, 1), "dev": pairs(place / "dev.tsv", 6, 2)}
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory) -> Path:
+    return toy.pretrained("bart", tmp_path_factory.mktemp("bart") / "base")
+
+
+@pytest.fixture(scope="module")
+def translator(bart: Path, files, tmp_path_factory) -> Path:
+    """A run that was never killed."""
+    out = tmp_path_factory.mktemp("translator") / "out"
+    quick(bart, files, out=out)
+    return out
+
+
+def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
+    return finetune(
+        base,
+        **{
+            "task": "generate", "tune": BORDER, "epochs": 2.0, "batch": 16, "rate": 3e-3,
+            "evaluate_every": 2, "options": {"longest": 12}, "terminal": None,
+            "precision": "float32", "device": "cpu", **files, **more,
+        },
+    )  # fmt: skip
+
+
+def moved(base: Path, tuned: Tuned) -> tuple[set[str], set[str]]:
+    """Name the weights of the base that are what they were, and those that are not."""
+    before, after = open_folder(base).model.weights(), tuned.opened.model.weights()
+    assert {name for name in after if not name.startswith(NEW)} == set(before)
+    same = {name for name, x in before.items() if torch.equal(x, after[name])}
+    return same, set(before) - same
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_the_first_step_moves_what_the_paper_names_and_the_second_all(
+    family: str, files, tmp_path: Path
+) -> None:
+    base = toy.pretrained(family, tmp_path / "base")
+    last = {"average": 0, "evaluate_every": 12}
+    first = quick(base, files, tune="source:layers=1,vocabulary=300,alone=1", **last)
+    _, changed = moved(base, first)
+    first_layer = {f"backbone.encoder.layers.0.attention.{one}.weight" for one in "qkv"}
+    assert changed == first_layer | {
+        f"backbone.{stack}.position.table.weight" for stack in ("encoder", "decoder")
+    }
+    drawn = quick(base, files, tune="source:layers=1,vocabulary=300,alone=1", rate=1e-30, **last)
+    at_first = drawn.opened.model.weights()
+    for name, x in first.opened.model.weights().items():
+        assert not name.startswith(NEW) or not torch.equal(x, at_first[name]), name
+    same, _ = moved(base, quick(base, files, **last))
+    assert same == set()
+
+
+def test_the_step_alone_says_what_is_learned(translator: Path) -> None:
+    model, method = unmask.load(translator).model, SourceEncoder(alone=0.8)
+    begin_method(method, model, 0)
+
+    def learning(step: int, of: int) -> set[str]:
+        thaw(method, model, step, of)
+        return {name for name, p in model.named_parameters() if p.requires_grad}
+
+    everything = {name for name, _ in model.named_parameters()}
+    assert learning(9, 10) == learning(10, 10) == everything
+    few = learning(8, 10)
+    assert few == learning(1, 10) < everything
+    assert {n for n in everything if n.startswith(NEW)} < few
+    assert learning(1, 1) == few
+
+
+@pytest.mark.parametrize("family", ["bart", "mbart"])
+def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
+    family: str, files, tmp_path: Path
+) -> None:
+    base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
+    more = {"source_language": "de_DE", "target_language": "en_XX"} if family == "mbart" else {}
+    tuned = quick(base, files, out=out, epochs=0.3, options={"longest": 12, **more})
+    assert any("the encoder of sources (" in note for note in tuned.notes)
+    said = json.loads((out / "config.json").read_text())
+    assert said["model_type"] == f"unmask-{family}"
+    assert said["architecture"]["source"]["n_layers"] == 1
+    opened = unmask.load(out)
+    for name, x in tuned.opened.model.weights().items():
+        assert torch.equal(x, opened.model.weights()[name]), name
+    texts = ["eins Katze", "zwei Hund zwei Hund"]
+    assert opened.predict(texts) == tuned.predict(texts)
+    assert opened.predict(texts[:1]) == opened.predict(texts)[:1], "padding is not read"
+    known, reader = tuned.opened.tokenizer, opened.tokenizer.reader
+    assert known is not None
+    assert reader.pieces(range(reader.size)) == known.reader.pieces(range(reader.size))
+    assert len(reader.encode("Katze").ids) < len(opened.tokenizer.encode("Katze").ids)
+    assert opened.tokenizer.encode("the dog").ids.tolist() == known.encode("the dog").ids.tolist()
+    if family == "mbart":
+        opened = opened.told("de_DE", "en_XX")
+    read = ask(opened.model, opened.tokenizer, ["eins Katze"]).read
+    ids = reader.encode("eins Katze").ids.tolist()
+    assert read == [[*reader.special.before, *ids, *reader.special.after]]
+    if family == "bart":
+        again = unmask.load(opened.save(tmp_path / "again", format="unmask"))
+        assert again.generate("eins Hund") == opened.generate("eins Hund")
+
+
+@pytest.mark.parametrize("at", [1, 3, 4])
+def test_a_run_that_was_killed_goes_on_over_the_border(
+    at: int, bart: Path, translator: Path, files, tmp_path: Path, monkeypatch
+) -> None:
+    """Twelve steps, of which six are the first step's; a checkpoint is saved each two."""
+    whole, killed = unmask.load(translator).model.weights(), tmp_path / "killed"
+    save, n = single._save, 0
+
+    def save_and_die(*args, **options) -> None:
+        nonlocal n
+        save(*args, **options)
+        n += 1
+        if n == at:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(single, "_save", save_and_die)
+        with pytest.raises(Killed):
+            quick(bart, files, out=killed)
+    (newest,) = sorted((killed / "checkpoints").iterdir())[-1:]
+    assert newest.name == f"step-{2 * at:08}"
+    again = quick(bart, files, out=killed, resume=True).opened.model.weights()
+    for name, x in whole.items():
+        assert torch.equal(x, again[name]), name
+    for name in ("log.jsonl", "results.json", "source/tokenizer.json", "model.safetensors"):
+        assert (killed / name).read_bytes() == (translator / name).read_bytes(), name
+
+
+def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_path: Path) -> None:
+    dev = pairs(tmp_path / "other.tsv", 6, 3, more=" Zebra Zebra Zebra Zebra")
+    tokenizer = quick(bart, files | {"dev": dev}, epochs=0.1).opened.tokenizer
+    assert tokenizer is not None
+    pieces = set(tokenizer.reader.pieces(range(tokenizer.reader.size)))
+    assert {" Katze", " Haus"} <= pieces
+    assert not pieces & {" Zebra", "Zebra", "Ze", " house", " dog"}
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "message"),
+    [
+        ("gpt2", {}, "source puts a new encoder before that of an encoder-decoder, and base is"),
+        ("bart", {"task": "classify"}, "tune = source is for task = generate, got 'classify'"),
+        ("bart", {"tune": "source:layers=0"}, "layers must be at least 1"),
+        ("bart", {"tune": "source:alone=2"}, "alone must be a share of the steps"),
+        ("bart", {"tune": "source:vocabulary=5"}, "vocabulary"),
+    ],
+)
+def test_what_it_cannot_be_is_said(family: str, more, message: str, files, tmp_path: Path) -> None:
+    base = toy.pretrained(family, tmp_path / "base")
+    with pytest.raises(ValueError, match=message):
+        quick(base, files, **more)
+
+
+def test_a_name_of_the_catalogue_has_no_weights_to_stand_before(files) -> None:
+    with pytest.raises(ValueError, match="bart-mini has no weights"):
+        quick(Path("bart-mini"), files)
+
+
+def test_a_model_without_an_encoder_of_sources_cannot_be_tuned_so() -> None:
+    card = toy.card("bart")
+    model = Model(card.architecture, card.heads)
+    with pytest.raises(ValueError, match="this model has none"):
+        begin_method(method_of("source"), model, 0)
+
+
+def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
+    translator: Path, files, tmp_path: Path
+) -> None:
+    out = translator
+    with pytest.raises(ValueError, match="out has an encoder of sources already"):
+        quick(out, files)
+    with pytest.raises(ValueError, match="a prompt stands before texts of the model's own"):
+        quick(out, files, tune="prompt")
+    for tune in ("full", "lora:rank=2"):
+        more = quick(out, files, tune=tune, epochs=0.1, out=tmp_path / tune[:4])
+        texts = ["eins Katze", "zwei Haus"]
+        assert unmask.load(tmp_path / tune[:4]).predict(texts) == more.predict(texts)
+
+
+def test_what_reads_and_speaks_in_one_vocabulary_is_refused(
+    bart: Path, translator: Path, files, tmp_path: Path
+) -> None:
+    out = translator
+    model, text = unmask.load(out), tmp_path / "text.txt"
+    text.write_text("the cat runs\n" * 50)
+    refused = "this model reads its sources in a vocabulary of their own"
+    with pytest.raises(ValueError, match=refused):
+        model.fill("the [MASK] runs")
+    with pytest.raises(ValueError, match=refused):
+        model.likelihood("eins", "one")
+    with pytest.raises(ValueError, match=refused):
+        model.evaluate(text)
+    with pytest.raises(ValueError, match=refused):
+        quick(
+            out, {one: toy.write(tmp_path / f"{one}.tsv", toy.texts(32, 1)) for one in files},
+            task="classify", tune="full", options={},
+        )  # fmt: skip
+    with pytest.raises(ValueError, match=refused):
+        unmask.pretrain(
+            "bart-mini", data=text, out=tmp_path / "on", begin=out, steps=1, device="cpu",
+            quiet=True,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="another vocabulary"):
+        unmask.load(bart).draft(model)
+    assert model.draft(model).guesses == 4

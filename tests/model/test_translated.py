@@ -1,0 +1,128 @@
+"""An encoder of sources, with a vocabulary of its own, before that of an encoder-decoder."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from unmask.batch import Batch, Visibility
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, source_of
+from unmask.model.transformer import EncoderDecoder, Transformer, Translated
+from unmask.published.catalogue import MODELS
+from unmask.training.memory import activation_bytes
+
+FAMILIES = ("bart-mini", "t5-mini")
+ROWS = 11
+
+
+def architecture(name: str = "bart-mini") -> EncoderDecoderArchitecture:
+    a = MODELS[name].architecture
+    assert isinstance(a, EncoderDecoderArchitecture)
+
+    def small(one: Architecture) -> Architecture:
+        sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 24, "head_width": None}
+        return replace(one, vocab_size=40, **sizes)
+
+    encoder = small(a.encoder)
+    return replace(
+        a, encoder=encoder, decoder=small(a.decoder),
+        source=replace(encoder, n_layers=3, vocab_size=ROWS),
+    )  # fmt: skip
+
+
+def network(name: str = "bart-mini") -> EncoderDecoder:
+    model = Model(architecture(name), {}).initialize(3).double().eval()
+    backbone = model.backbone
+    assert isinstance(backbone, EncoderDecoder)
+    for p in backbone.parameters():  # norms and biases that are not one and zero
+        torch.nn.init.normal_(p, std=0.3, generator=torch.Generator().manual_seed(p.numel()))
+    return backbone
+
+
+def batch(source: Tensor, lengths: tuple[int, ...]) -> Batch:
+    document = torch.full(source.shape, -1)
+    for row, n in enumerate(lengths):
+        document[row, :n] = 0
+    return Batch(
+        inputs=torch.tensor([[0, 5]]).expand(len(source), -1),
+        visibility=Visibility(causal=True),
+        source=source,
+        source_visibility=Visibility(document=document),
+    )
+
+
+def entering(backbone: EncoderDecoder, some: Batch) -> Tensor:
+    """Record what the first layer of the encoder reads."""
+    seen: list[Tensor] = []
+    first = backbone.encoder.layers[0]
+    hook = first.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    backbone.encode(some)
+    hook.remove()
+    (found,) = seen
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_what_enters_the_first_layer_is_what_the_encoder_of_sources_says(name: str) -> None:
+    backbone = network(name)
+    encoder, source = backbone.encoder, source_of(architecture(name))
+    assert isinstance(encoder, Translated)
+    assert source is not None
+    alone = Transformer(source).double().eval()
+    alone.load_state_dict(encoder.source.state_dict())
+    ids = torch.tensor([[1, 10, 7, 7, 2]])
+    some = batch(ids, (5,))
+    said = alone(Batch(inputs=ids, visibility=some.source_visibility))
+    if name == "bart-mini":
+        places = dict(encoder.position.named_parameters())["table.weight"][2 : 2 + 5]
+        norm = dict(encoder.embed_norm.named_parameters())
+        expected = F.layer_norm(said + places, (16,), norm["weight"], norm["bias"], 1e-5)
+    else:  # distances, which each layer's scores know of; nothing is added
+        expected = said
+    assert entering(backbone, some) == pytest.approx(expected, abs=1e-12)
+    plain = replace(some, source=torch.tensor([[1, 10, 7, 8, 2]]))
+    assert not torch.allclose(entering(backbone, plain), expected)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_source_reaches_no_other_text_and_padding_reaches_none(name: str) -> None:
+    backbone = network(name)
+    ids = torch.tensor([[1, 10, 7, 2, 9], [3, 4, 5, 6, 8]])
+    both = backbone.encode(batch(ids, (3, 5)))
+    one = backbone.encode(batch(ids[:1, :3], (3,)))
+    torch.testing.assert_close(both[0, :3], one[0], rtol=0, atol=1e-12)
+    table = backbone.get_parameter("encoder.source.tokens.weight")
+    backbone(batch(ids, (3, 5)))[0].sum().backward()
+    assert table.grad is not None
+    reached = table.grad.abs().sum(-1).nonzero().flatten().tolist()
+    assert reached == [1, 7, 10]
+    own = backbone.tokens.weight.grad
+    assert own is not None
+    assert own.abs().sum(-1).nonzero().flatten().tolist() == [0, 5], "the decoder's alone"
+
+
+def test_an_encoder_of_sources_must_fit() -> None:
+    a = architecture()
+    assert a.source is not None
+    for wrong in (replace(a.source, d_model=8), replace(a.source, causal=True)):
+        with pytest.raises(ValueError, match="source: must read in both directions and be 16 wide"):
+            replace(a, source=wrong)
+    assert source_of(replace(a, source=None)) is None
+    assert source_of(a.encoder) is None
+
+
+def test_the_third_stack_is_counted_and_drops_as_the_others() -> None:
+    a = architecture()
+    assert a.source is not None
+    dropping = source_of(a.dropping(0.25))
+    assert dropping is not None
+    assert dropping.dropout == 0.25
+    without = EncoderDecoder(replace(a, source=None))
+    more = EncoderDecoder(a).flops(9) - without.flops(9)
+    assert more == pytest.approx(Transformer(a.source).flops(9) / 2)
+    kept = [activation_bytes(one, 8, torch.float32) for one in (a, replace(a, source=None))]
+    assert kept[0] - kept[1] == activation_bytes(a.source, 8, torch.float32)
