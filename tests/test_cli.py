@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
+import torch
 import typer
+from safetensors.torch import load_file
 from toy_text import corpus
 
-from unmask import cli
+from unmask import cli, load
 from unmask.published.catalogue import MODELS
 
 ROOT = Path(__file__).parents[1]
@@ -357,6 +359,37 @@ def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
         told = unmask("convert", tmp_path / "run", tmp_path / "new", "--to", format)
         check_mistake(told, "prompt cannot be put into", "LoRA, IA3 and BitFit can", "be copied")
         assert not (tmp_path / "new").exists()
+
+
+def test_the_mean_of_the_last_checkpoints_is_that_by_hand(
+    unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    places = sorted((home / "bert" / "checkpoints").iterdir())
+    states = [load_file(place / "model.safetensors") for place in places]
+    assert len(states) == 2
+    said = unmask("convert", home / "bert", tmp_path / "mean", "--average", 2)
+    assert (said.status, said.out, said.err) == (0, f"{tmp_path}/mean\n", "")
+    found = load(tmp_path / "mean").model.weights()
+    one, two = ([state[name] for name in found] for state in states)
+    for name, a, b in zip(found, one, two, strict=True):
+        assert torch.equal(found[name], ((a.double() + b.double()) / 2).float()), name
+    assert any(not torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_a_mean_that_there_is_not_is_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+    run, new = tmp_path / "run", tmp_path / "new"
+    shutil.copytree(home / "bert", run)
+    check_mistake(
+        unmask("convert", run, new, "--average", 3),
+        f"{run}/checkpoints: holds 2 checkpoints, but the mean is to be of the last 3",
+    )
+    check_mistake(unmask("convert", run, new, "--average", 1), "2 checkpoints or more, got 1")
+    unmask("convert", run, tmp_path / "plain")
+    check_mistake(unmask("convert", tmp_path / "plain", new, "--average", 2), "plain")
+    first = min((run / "checkpoints").iterdir())
+    (first / "model.safetensors").write_bytes(b"short")
+    check_mistake(unmask("convert", run, new, "--average", 2), f"{first}: damaged", "no mean")
+    assert not new.exists()
 
 
 def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(

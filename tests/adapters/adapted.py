@@ -1,4 +1,4 @@
-"""Tiny models of three kinds whose every number matters, batches for them, and a short training."""
+"""Tiny models of four kinds whose every number matters, batches for them, and a short training."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from unmask.hiding.collate import pad
 from unmask.model.architecture import PRE, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
-from unmask.published.t5 import ENCODER, both
+from unmask.published import bart, t5
 from unmask.tokens.vocabulary import Special
 from unmask.training import loop
 from unmask.training.recipe import Recipe
@@ -40,10 +40,17 @@ GPT = replace(
     causal=True,
     n_kv_heads=1,
 )
-T5 = both(
-    replace(ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
+T5 = t5.both(
+    replace(t5.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
 )
-MODELS = {"bert": BERT, "gpt2": GPT, "t5": T5}
+BART = bart.both(
+    replace(
+        bart.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER,
+        position=Learned(24, bart.OFFSET), initialize=Normal(0.3),
+    )
+)  # fmt: skip
+MODELS = {"bert": BERT, "gpt2": GPT, "t5": T5, "bart": BART}
+TWO_STACKS = ("t5", "bart")
 FAMILIES = tuple(MODELS)
 IDENTITIES = {
     "lora": LoRA(rank=3, alpha=6.0),
@@ -84,7 +91,7 @@ def batch(family: str, lengths: tuple[int, ...] = (7, 4, 7, 5), seed: int = 0) -
     examples = []
     for n in lengths:
         ids = rng.integers(5, V, n + 1)
-        source = rng.integers(5, V, n) if family == "t5" else None
+        source = rng.integers(5, V, n) if family in TWO_STACKS else None
         targets = np.full(n, -100) if family == "bert" else ids[1:]
         label = int(rng.integers(3))
         rank = None if family == "bert" else np.arange(n)

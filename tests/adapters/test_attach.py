@@ -5,7 +5,7 @@ import copy
 import adapted
 import pytest
 import torch
-from adapted import FAMILIES, IDENTITIES, batch, hidden, model, real, same, state, stir
+from adapted import FAMILIES, IDENTITIES, TWO_STACKS, batch, hidden, model, real, same, state, stir
 
 from unmask.adapters.attach import (
     AdapterModule,
@@ -250,17 +250,17 @@ def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
 @over_specs
 def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
     prompts = [[5, 9, 7], [8, 6]]
-    for family in ("gpt2", "t5"):
+    for family in ("gpt2", *TWO_STACKS):
         m = model(family)
         stir(attach(m, spec), 0.2)
         said = generate(m, prompts, adapted.SPECIAL, Decoding(new_tokens=4))
         assert any(said)
         with torch.no_grad():
             for prompt, new in zip(prompts, said, strict=True):
-                start = [adapted.SPECIAL.start] if family == "t5" else list(prompt)
+                start = [adapted.SPECIAL.start] if family in TWO_STACKS else list(prompt)
                 for i, token in enumerate(new):
                     read = torch.tensor([start + new[:i]])
-                    source = torch.tensor([prompt]) if family == "t5" else None
+                    source = torch.tensor([prompt]) if family in TWO_STACKS else None
                     one = batch(family, (read.shape[1],))
                     whole = type(one)(inputs=read, visibility=one.visibility, source=source)
                     scores = m.language.scores(m.hidden(whole)[:, -1])[0]

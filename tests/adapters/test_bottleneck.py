@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 import torch
-from adapted import FAMILIES, D, N, batch, hidden, model, same, state, stir
+from adapted import FAMILIES, TWO_STACKS, D, N, batch, hidden, model, same, state, stir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ def test_houlsby_adds_to_what_each_sublayer_returns(family) -> None:
             expected = norms.after(x + y + by_hand(bottleneck(module, name), y, F.gelu))
         torch.testing.assert_close(norms(x, f), expected)
     assert len([n for n, b in module.named_modules() if isinstance(b, Bottleneck)]) == {
-        "bert": 2 * N, "gpt2": 2 * N, "t5": 5 * N,
+        "bert": 2 * N, "gpt2": 2 * N, "t5": 5 * N, "bart": 5 * N,
     }[family]  # fmt: skip
     assert set(names) <= {n for n, b in module.named_modules() if isinstance(b, Bottleneck)}
 
@@ -96,7 +96,7 @@ def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
     module = attach(m, Houlsby(width=5))
     changed = copy.deepcopy(m)
     norms = {n: x for n, x in module.named_modules() if isinstance(x, nn.LayerNorm | nn.RMSNorm)}
-    per_layer, others = {"bert": (2, 1), "gpt2": (2, 1), "t5": (5, 2)}[family]
+    per_layer, others = {"bert": (2, 1), "gpt2": (2, 1), "t5": (5, 2), "bart": (5, 2)}[family]
     assert len(norms) == per_layer * N + others
     for norm in norms.values():
         stir(norm, seed=len(norms))
@@ -181,7 +181,7 @@ def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shar
         return sum(p.numel() for p in attach(m, spec, str(spec.__class__.__name__)).parameters())
 
     m = model(family)
-    sublayers, layers = (5 * N, 2 * N) if family == "t5" else (2 * N, N)
+    sublayers, layers = (5 * N, 2 * N) if family in TWO_STACKS else (2 * N, N)
     down, up = (D + 1) * width, (width + 1) * D
     assert count(Houlsby(width=width, norms=False)) == sublayers * (down + up)
     assert count(Pfeiffer(width=width)) == layers * (down + up)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adapted import FAMILIES, INNER, D, N, batch, hidden, model, state, stir
+from adapted import FAMILIES, INNER, TWO_STACKS, D, N, batch, hidden, model, state, stir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -45,7 +45,7 @@ def test_a_map_has_rank_times_its_two_widths_more_parameters(family, rank, where
     widths = sum(linear.in_features + linear.out_features for linear in maps)
     assert sum(p.numel() for p in module.parameters()) == rank * widths
     if where == ("attention.q", "attention.v"):
-        stacks = 2 if family == "t5" else 1
+        stacks = 2 if family in TWO_STACKS else 1
         values = D // 2 if family == "gpt2" else D  # two heads of queries share one of values
         assert widths == stacks * N * (2 * D + D + values)
 

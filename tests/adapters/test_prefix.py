@@ -28,6 +28,7 @@ from unmask.hiding.collate import pack, pad
 from unmask.model.architecture import PRE, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
+from unmask.published import bart
 from unmask.published.t5 import ENCODER, both
 from unmask.tokens.vocabulary import Special
 
@@ -46,11 +47,18 @@ GPT = replace(
     n_kv_heads=1,
 )
 T5 = both(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8))
-FAMILIES = {"bert": BERT, "gpt": GPT, "t5": T5}
+BART = bart.both(
+    replace(
+        bart.ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32,
+        position=Learned(24, bart.OFFSET), initialize=Normal(0.4),
+    )
+)  # fmt: skip
+FAMILIES = {"bert": BERT, "gpt": GPT, "t5": T5, "bart": BART}
 HEADS: dict[str, HeadSpec] = {
     "bert": Labels(n_labels=3),
     "gpt": Language(),
     "t5": Language(scaled=True),
+    "bart": Language(),
 }
 SPECS = [Prefix(length=4), Prefix(length=3, hidden=5), Prompt(length=4)]
 
@@ -76,7 +84,7 @@ def examples(family: str, lengths: Sequence[int], seed: int = 0) -> list[Example
     for n in lengths:
         ids = rng.integers(5, 30, n)
         targets = np.roll(ids, -1)
-        if family == "t5":
+        if family in ("t5", "bart"):
             start = np.concatenate(([0], ids[:3]))
             rank = np.arange(len(start))
             made.append(Example(inputs=start, targets=start, rank=rank, source=ids))
@@ -191,7 +199,7 @@ def test_a_prompt_refuses_rows_with_several_texts() -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-@pytest.mark.parametrize("family", ["gpt", "t5"])
+@pytest.mark.parametrize("family", ["gpt", "t5", "bart"])
 def test_generated_text_is_what_reading_everything_again_says(family: str, spec: Any) -> None:
     made = with_adapter(family, spec)
     prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]

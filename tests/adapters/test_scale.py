@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from adapted import FAMILIES, INNER, D, N, model, stir
+from adapted import FAMILIES, INNER, TWO_STACKS, D, N, model, stir
 from torch.nn import functional as F
 
 from unmask.adapters.attach import attach, linears
@@ -31,7 +31,7 @@ def test_keys_values_and_inner_activations_are_scaled(family) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_attention_has_two_vectors_and_a_feed_forward_one(family) -> None:
     module = attach(model(family), IA3())
-    attentions, feed_forwards = (3 * N, 2 * N) if family == "t5" else (N, N)
+    attentions, feed_forwards = (3 * N, 2 * N) if family in TWO_STACKS else (N, N)
     count = sum(p.numel() for p in module.parameters())
     width = D // 2 if family == "gpt2" else D  # two heads of queries share one of keys and values
     assert count == attentions * 2 * width + feed_forwards * INNER

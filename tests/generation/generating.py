@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reference import V, bart, gemma2, gemma3, gpt2, llama, mbart, neox, saved, t5
+from reference import V, bart, gemma2, gemma3, gpt2, llama, mbart, mt5, neox, saved, t5
 
 from unmask.checkpoints.huggingface import open_folder
 from unmask.heads.model import Model
@@ -16,6 +16,10 @@ MODELS = {
     "gpt2": gpt2,
     "t5": t5,
     "t5 v1.1": lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    "mt5": mt5,
+    "byt5": lambda: t5(
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_decoder_layers=1
+    ),
     "bart": lambda: bart(decoder_start_token_id=0, forced_eos_token_id=None),
     "mbart": lambda: mbart(decoder_start_token_id=0, forced_eos_token_id=None),
     "llama": llama,

@@ -15,7 +15,7 @@ from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
 from unmask.published.card import Published, resized
 from unmask.published.catalogue import MODELS, family
-from unmask.published.own import in_own_words, worded
+from unmask.published.own import in_own_words, unsaid, worded
 
 CHANGES: dict[str, dict[str, Any]] = {
     "a window": {"window": (4, None)},
@@ -54,6 +54,35 @@ def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
         assert torch.equal(again.model.backbone(batch), model.backbone(batch))
         scores = [m.language.scores(m.backbone(batch)) for m in (again.model, model)]
     assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "keys"),
+    [
+        ("bert-tiny", CHANGES["a window"], ["window"]),
+        ("bert-tiny", CHANGES["other places"], ["position"]),
+        ("bert-tiny", CHANGES["norms elsewhere"], ["norm_at", "norm_final"]),
+        ("bert-tiny", CHANGES["other places"] | {"d_model": 64, "dropout": 0.3}, ["position"]),
+        ("bart-mini", {"window": (3,)}, ["encoder.window"]),
+        ("t5-mini", {"tokens_scaled": True}, ["encoder.tokens_scaled"]),
+    ],
+)
+def test_the_keys_that_a_format_cannot_say_are_named(
+    name: str, change: dict[str, Any], keys: list[str]
+) -> None:
+    card = small(name)
+    a = card.architecture
+    if isinstance(a, EncoderDecoderArchitecture):
+        other = replace(a, encoder=replace(a.encoder, **change))
+    else:
+        assert isinstance(a, Architecture)
+        other = replace(a, **change)
+    ours = worded(replace(card, architecture=other))
+    assert unsaid(ours, card) == keys
+    said = opens_where(ours, ours.heads)
+    named = ", ".join(f"architecture.{key}" for key in keys)
+    assert said is not None
+    assert said.startswith(f"the format of {card.family} cannot say {named}, so it is in our words")
 
 
 def test_two_stacks_are_kept_too(tmp_path: Path) -> None:

@@ -219,6 +219,24 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
     assert last["step"] == recipe["steps"]
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("unit=sentence", "none has two parts to ask about"),
+        ("objective.question.random=1.0", "are asked, and the answer is always 1"),
+        ("length=24", None),
+    ],
+)
+def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
+    change: str, told: str | None, text: Path, tmp_path: Path, capsys
+) -> None:
+    changes = [*COMMON, *SMALL["bert-tiny"], change]
+    pretrain("bert-tiny", data=text, out=tmp_path / "run", steps=1, changes=changes, threads=1)
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("next_sentence: ")]
+    assert len(lines) == (told is not None)
+    assert told is None or told in lines[0]
+
+
 def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None:
     first = run("bert-tiny", text, tmp_path / "first")
     second = pretrain(

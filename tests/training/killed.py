@@ -1,4 +1,6 @@
-"""A run that is killed again and again, and one that is not: `killed.py OUT KILLS SEED PRECISION`.
+"""A run that is killed again and again, and one that is not.
+
+Its arguments: `OUT KILLS SEED PRECISION MODEL`.
 
 Each life of the run is a fork of this process, which has torch loaded already, so a life begins at
 once. Flushing is made slow, so that many kills fall into the writing of a checkpoint.
@@ -13,9 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import test_models
 import torch
 import toy
 
+from unmask.batch import Batch
 from unmask.checkpoints import folder as checkpoints
 from unmask.training import loop
 from unmask.training.log import Log
@@ -24,7 +28,18 @@ from unmask.training.recipe import Muon, Recipe
 STEPS, EVERY = 40, 3
 
 
-def live(folder: Path, precision: str) -> None:
+def begin(model: str, precision: str) -> tuple[loop.Run, list[Batch]]:
+    """Begin a run of the toy, or of a small model of the catalogue, and what it is evaluated on."""
+    changes = {
+        "steps": STEPS, "precision": precision, "optimizer": Muon(), "rate": 1e-2, "log_every": 4
+    }  # fmt: skip
+    if model == "toy":
+        return toy.run(Recipe(model="toy", **changes)), [toy.rows(10**6)]
+    run = test_models.run(model, **changes)
+    return run, list(next(run.batches(None))[0])
+
+
+def live(folder: Path, precision: str, model: str) -> None:
     """One life: from the newest checkpoint, if there is one, to the end."""
     real = os.fsync
 
@@ -33,11 +48,8 @@ def live(folder: Path, precision: str) -> None:
         real(descriptor)
 
     os.fsync = slowly
-    recipe = Recipe(
-        model="toy", steps=STEPS, precision=precision, optimizer=Muon(), rate=1e-2, log_every=4
-    )
     with checkpoints.claim(folder):
-        run = toy.run(recipe)
+        run, held_out = begin(model, precision)
         checkpoint, damaged = checkpoints.newest(folder)
         assert not damaged
         if checkpoint is not None:
@@ -47,18 +59,18 @@ def live(folder: Path, precision: str) -> None:
             for report in loop.train(run):
                 log(report)
                 if report.step % 10 == 0:
-                    log.evaluation(report.step, loop.evaluate_on(run.model, [toy.rows(10**6)]))
+                    log.evaluation(report.step, loop.evaluate_on(run.model, held_out))
                 if report.step % EVERY == 0 or report.step == STEPS:
                     loop.save(run, folder)
 
 
-def life(folder: Path, precision: str, enough: Callable[[], bool]) -> int:
+def life(folder: Path, precision: str, model: str, enough: Callable[[], bool]) -> int:
     """Run one life and kill it when it is enough; return its exit status, negative if killed."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            live(folder, precision)
+            live(folder, precision, model)
             status = 0
         finally:
             os._exit(status)
@@ -99,26 +111,26 @@ def at_the_nth_write(folder: Path, n: int) -> Callable[[], bool]:
     return enough
 
 
-def main(out: str, kills: str, seed: str, precision: str) -> None:
+def main(out: str, kills: str, seed: str, precision: str, model: str) -> None:
     torch.set_num_threads(1)
     straight, killed = Path(out) / "straight", Path(out) / "killed"
     straight.mkdir()
     killed.mkdir()
-    begin = time.monotonic()
-    assert life(straight, precision, lambda: False) == 0
-    whole = time.monotonic() - begin
+    started = time.monotonic()
+    assert life(straight, precision, model, lambda: False) == 0
+    whole = time.monotonic() - started
     random.seed(int(seed))
     died = half = 0
     for i in range(int(kills)):
         at_random = after(random.uniform(0, 1.5 / int(kills)) * whole)
         in_writing = at_the_nth_write(killed, random.choice((1, 2)))
-        status = life(killed, precision, in_writing if i % 2 else at_random)
+        status = life(killed, precision, model, in_writing if i % 2 else at_random)
         assert status in (0, -signal.SIGKILL), status
         if status == 0:
             break
         died += 1
         half += writing(killed)
-    assert life(killed, precision, lambda: False) == 0
+    assert life(killed, precision, model, lambda: False) == 0
     (Path(out) / "said.json").write_text(json.dumps({"died": died, "half": half}))
 
 

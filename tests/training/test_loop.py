@@ -106,8 +106,8 @@ def python(arguments):
     )
 
 
-def killed(tmp_path, kills, seed, precision):
-    python([str(HERE / "killed.py"), str(tmp_path), str(kills), str(seed), precision])
+def killed(tmp_path, kills, seed, precision, model="toy"):
+    python([str(HERE / "killed.py"), str(tmp_path), str(kills), str(seed), precision, model])
     a, b = tmp_path / "straight", tmp_path / "killed"
     assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
     names = sorted(p.name for p in (a / "checkpoints").iterdir())
@@ -126,6 +126,12 @@ def killed(tmp_path, kills, seed, precision):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_that_is_killed_again_and_again_is_the_same(tmp_path):
     assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("model", ["bart-mini"])
+def test_an_encoder_decoder_that_is_killed_is_the_same(tmp_path, model):
+    assert killed(tmp_path, 3, 0, "bfloat16", model)["died"] >= 1
 
 
 @pytest.mark.slow

@@ -33,7 +33,9 @@ from unmask.model.architecture import source_of
 from unmask.model.decoder import MaskDecoder
 from unmask.model.names import Names, Read
 from unmask.published.card import Published, longest, resized
-from unmask.published.catalogue import family
+from unmask.published.catalogue import MODELS, family
+from unmask.published.own import OWN as OWN_WORDS
+from unmask.published.own import unsaid
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -216,7 +218,7 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
     """Say what opens a model of which transformers lacks something; None: it opens all of it."""
     if not card.fields.in_transformers:
-        return "transformers has no class of this network: `unmask.load` opens it"
+        return f"{_why_ours(card)}transformers has no class of this network: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
         if any(map(_answers, specs.values())):
@@ -227,6 +229,15 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
         f"{which} head is {next(iter(own.values()))}, which transformers does not have: that opens "
         f"the {rest}, `unmask.load` opens both"
     )
+
+
+def _why_ours(card: Published) -> str:
+    """Say which keys of a network its family's format cannot say; nothing: the format is ours."""
+    if not card.fields.model_type.startswith(OWN_WORDS):
+        return ""
+    keys = unsaid(card, next(one for one in MODELS.values() if one.family == card.family))
+    said = ", ".join(f"architecture.{key}" for key in keys) or "this architecture"
+    return f"the format of {card.family} cannot say {said}, so it is in our words: "
 
 
 def _answers(spec: HeadSpec) -> bool:

@@ -1,5 +1,6 @@
 """Networks that the format of their family has no words for: written in ours."""
 
+from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
 
@@ -31,15 +32,72 @@ def in_own_words(card: Published) -> Published:
 
 def worded(card: Published) -> Published:
     """Return a card whose format can say its architecture: the family's where it can, or ours."""
+    return card if _is_said(card) else in_own_words(card)
+
+
+def unsaid(card: Published, family: Published) -> list[str]:
+    """Name the keys of a network that a family's format has no words for.
+
+    Those that are read back as something else; where nothing can be written, those that keep it
+    from being so, each by itself. Where only several together do, none is named.
+    """
+    said = replace(card, fields=family.fields, names=family.names)
+    mine, base = _stacks(card.architecture), _stacks(family.architecture)
+    if mine.keys() != base.keys():
+        return []
+    try:
+        again = _stacks(_trained(family.fields.read(family.fields.write(card.architecture))))
+        found = _different(_stacks(_trained(card.architecture)), again)
+    except _UNEXPECTED:
+        found = []
+    return found or [k for k in _different(mine, base) if _is_said_with(said, k, base)]
+
+
+_UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError, AssertionError)
+"""What is raised where a table of names, or of keys, meets a part that it does not expect."""
+
+
+def _is_said(card: Published) -> bool:
+    """Say whether a card's format can say its architecture."""
     try:
         again = card.fields.read(card.fields.write(card.architecture))
-        same = _trained(again) == _trained(card.architecture)
         with torch.device("meta"):
             weights = card.build({}).kept()
-        same = same and bool(card.names.to_theirs(weights))
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
-        same = False  # a table of names met a part that it does not expect
-    return card if same else in_own_words(card)
+        named = bool(card.names.to_theirs(weights))
+    except _UNEXPECTED:
+        return False
+    return named and _trained(again) == _trained(card.architecture)
+
+
+def _is_said_with(card: Published, key: str, base: Mapping[str, Architecture]) -> bool:
+    """Say whether the format could say the architecture if one key were as in `base`."""
+    side, _, name = key.rpartition(".")
+    value = getattr(base[side], name)
+    try:
+        stacks = _stacks(card.architecture)
+        stack = replace(stacks[side], **{name: value})
+        a = replace(card.architecture, **{side: stack}) if side else stack
+        return _is_said(replace(card, architecture=a))
+    except ValueError:  # two keys that do not go together
+        return False
+
+
+def _stacks(a: AnyArchitecture) -> dict[str, Architecture]:
+    """Return the stacks by what their keys begin with; none: it is of another kind."""
+    if isinstance(a, EncoderDecoderArchitecture):
+        return {"encoder": a.encoder, "decoder": a.decoder}
+    return {"": a} if isinstance(a, Architecture) else {}
+
+
+def _different(a: Mapping[str, Architecture], b: Mapping[str, Architecture]) -> list[str]:
+    """Name the keys in which stacks differ."""
+    names = [f.name for f in fields_of(Architecture)]
+    return [
+        f"{side}.{name}".lstrip(".")
+        for side in a
+        for name in names
+        if getattr(a[side], name) != getattr(b[side], name)
+    ]
 
 
 def _trained(a: AnyArchitecture) -> AnyArchitecture:

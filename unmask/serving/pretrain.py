@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE, Batch
 from unmask.box import BOX
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
@@ -655,6 +655,8 @@ def _start(
     )
     if data.shares:
         plan.say(f"sampling = {recipe.sampling:g}: {_said(data.shares)}")
+    if (note := _nothing_to_learn(data, model)) is not None:
+        plan.say(note)
     return _Job(
         plan=plan,
         run=loop.start(recipe, model, data.batches, world=world),
@@ -672,6 +674,30 @@ def _said(shares: Sequence[Share]) -> str:
     """Say what share of the tokens each source has and gets, the first twenty."""
     each = [f"{s.name} has {s.share:.1%} of the tokens and gets {s.gets:.1%}" for s in shares[:20]]
     return "; ".join([*each, f"and {len(shares) - 20} more"] if len(shares) > 20 else each)
+
+
+ASKED = 12
+"""Rows of which one in two would have the other answer: all alike by chance in 1 of 2,000 runs."""
+
+
+def _nothing_to_learn(data: Data, model: Model) -> str | None:
+    """Say that a question about two texts is never asked of these rows, or has one answer."""
+    terms = [asked_by(n, spec) for n, spec in model.specs.items() if isinstance(spec, Labels)]
+    if not terms:
+        return None
+    batches = data.sample()
+    said = [x for b in batches if b.labels is not None for x in b.labels.flatten().tolist()]
+    labels = [x for x in said if x != IGNORE]
+    rows = sum(len(b.inputs) for b in batches)
+    told = f"{' and '.join(terms)}: of {rows} rows of at most {data.length} tokens"
+    if not labels:
+        return f"{told} none has two parts to ask about; take a greater length or another unit"
+    if len(labels) >= ASKED and len(set(labels)) == 1:
+        return (
+            f"{told} {len(labels)} are asked, and the answer is always {labels[0]}: nothing can be "
+            "learned of it; a greater length may have other answers"
+        )
+    return None
 
 
 def network(

@@ -24,6 +24,8 @@ from unmask.training.recipe import Recipe
 
 DEV_TOKENS = 65_536
 """Held-out tokens that each evaluation during training reads, at most."""
+SAMPLE_ROWS = 256
+"""So many rows show what can be asked of the data."""
 
 
 def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
@@ -204,10 +206,19 @@ class Data:
             return {}
         return {name: self._asking(o, DEV_TOKENS // len(parts)) for name, o in parts.items()}
 
+    def sample(self) -> list[Batch]:
+        """Make batches of some rows to train on, from all over the data; always the same."""
+        rows = self.train.rows
+        some = np.unique(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
+        return self._read(replace(self.train, rows=rows[some]), self.objective)
+
     def _asking(self, objective: Objective, tokens: int) -> list[Batch]:
+        return self._read(self._enough(self.dev, tokens), objective)
+
+    def _read(self, part: Part, objective: Objective) -> list[Batch]:
         recipe = replace(self.recipe, seed=0)
         same = replace(self, objective=objective, recipe=recipe, workers=0, rank=0, world=1)
-        loader = same.loader(self._enough(self.dev, tokens), Cursor(), epochs=1)
+        loader = same.loader(part, Cursor(), epochs=1)
         return [batch for micro, _ in loader for batch in micro]
 
     def _enough(self, part: Part, tokens: int) -> Part:
