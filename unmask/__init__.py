@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from unmask.adapters.mix import Mix
     from unmask.adapters.prefix import Prefix, Prompt
     from unmask.adapters.scale import IA3
-    from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, TopLayers
+    from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, SourceEncoder, TopLayers
     from unmask.finetuning.suite import finetune_suite
     from unmask.finetuning.tune import finetune
-    from unmask.generation.settings import Beam, Decoding, Greedy, Sample
+    from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
     from unmask.published.catalogue import MODELS
     from unmask.serving.describe import describe
     from unmask.serving.evaluating import evaluate_tasks
@@ -48,9 +48,11 @@ __all__ = [
     "Pipeline",
     "Prefix",
     "Prompt",
+    "Ranked",
     "Recipe",
     "Sample",
     "Several",
+    "SourceEncoder",
     "TopLayers",
     "describe",
     "evaluate_tasks",
@@ -82,9 +84,11 @@ _HOME = {
     "Pipeline": "unmask.serving.pipeline",
     "Prefix": "unmask.adapters.prefix",
     "Prompt": "unmask.adapters.prefix",
+    "Ranked": "unmask.generation.settings",
     "Recipe": "unmask.training.recipe",
     "Sample": "unmask.generation.settings",
     "Several": "unmask.serving.several",
+    "SourceEncoder": "unmask.finetuning.methods",
     "TopLayers": "unmask.finetuning.methods",
     "describe": "unmask.serving.describe",
     "evaluate_tasks": "unmask.serving.evaluating",
