@@ -778,6 +778,7 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         ("length=1024", "at most the model's 512 positions"),
         ("architecture={d_modle=3}", "did you mean 'd_model'"),
         ("architecture={n_heads=3}", "not a multiple"),
+        ({"architecture": {"n_heads": 3}}, "not a multiple"),
         ("heads.langauge.bias=false", "heads: unknown key 'langauge'; did you mean 'language'"),
         ("heads.language=false", "heads.language: must be a table, got False"),
         ("heads.language.sise=2", "unknown key 'heads.language.sise'"),
@@ -789,7 +790,7 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
     ],
 )
 def test_a_wrong_recipe_is_one_clear_error_and_leaves_nothing(
-    change: str, message: str, text: Path, tmp_path: Path
+    change: str | dict[str, object], message: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
         pretrain(

@@ -213,7 +213,7 @@ def pretrain(
     }
     changed = [*changes, {key: value for key, value in told.items() if value is not None}]
     recipe = _recipe(model, changed, was, out)
-    _check_network(recipe, changes)
+    _check_network(recipe, [change for change in changes if isinstance(change, str)])
     if tokens is not None:
         recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
     if was is not None:
