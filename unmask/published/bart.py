@@ -14,17 +14,10 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import BART as DENOISING
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
 from unmask.model.initialize import Normal
-from unmask.model.names import (
-    Fields,
-    Names,
-    activation,
-    need,
-    refuse,
-    their_activation,
-)
+from unmask.model.names import Fields, Names, refuse
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
-from unmask.published import roberta
+from unmask.published import roberta, transformer
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BART as FRAME
@@ -60,63 +53,22 @@ LABELS = Labels(pool="last", dropout=0.0)
 """Section 3.1: of the decoder's states the last; the map before the scores is of released code."""
 
 
-def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first.
-
-    The decoder is the same but causal, and reads the encoder.
-    """
-    decoder = replace(
-        encoder,
-        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
-        causal=True,
-        cross=True,
-    )
-    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
+def names(slot: Slot) -> Names:
+    """Return the table of a family whose sublayers have their norms there."""
+    return transformer.names(slot, _OF_A_STACK, _MORE)
 
 
-def _attention(ours: str, theirs: str) -> list[str]:
-    return [f"{ours}.{x} {theirs}.{'out' if x == 'o' else x}_proj" for x in "qkvo"]
-
-
-def _stack(side: str, slot: Slot) -> str:
-    """Return the lines of one stack, whose norms stand there."""
-    ours, theirs = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
-    lines = _attention(f"{ours}.attention", f"{theirs}.self_attn")
-    lines += [f"{ours}.attention_norm.{slot} {theirs}.self_attn_layer_norm"]
-    if side == "decoder":
-        lines += _attention(f"{ours}.cross", f"{theirs}.encoder_attn")
-        lines += [f"{ours}.cross_norm.{slot} {theirs}.encoder_attn_layer_norm"]
-    lines += [
-        f"{ours}.feed_forward.up {theirs}.fc1",
-        f"{ours}.feed_forward.down {theirs}.fc2",
-        f"{ours}.feed_forward_norm.{slot} {theirs}.final_layer_norm",
-        f"backbone.{side}.position.table model.{side}.embed_positions",
-        f"backbone.{side}.embed_norm model.{side}.layernorm_embedding",
-        f"backbone.{side}.final_norm model.{side}.layer_norm",
-        f"backbone.tokens model.{side}.embed_tokens tied",
-        f"- model.{side}.version",
-    ]
-    return "\n".join(lines)
-
-
-_COMMON = """
-    backbone.tokens      model.shared
+_OF_A_STACK = (
+    "backbone.{side}.position.table model.{side}.embed_positions",
+    "backbone.{side}.embed_norm model.{side}.layernorm_embedding",
+    "backbone.{side}.final_norm model.{side}.layer_norm",
+    "- model.{side}.version",
+)
+_MORE = """
     heads.label.dense    classification_head.dense
     heads.label.out      classification_head.out_proj
     heads.spans.out      qa_outputs
-    heads.language.out   lm_head
-    backbone.tokens      lm_head             tied
-    heads.language.bias  final_logits_bias   row
-    backbone.tokens      final_logits_bias   zeros
 """
-
-
-def names(slot: Slot) -> Names:
-    """Return the table of a family whose sublayers have their norms there."""
-    stacks = (_stack(side, slot) for side in ("encoder", "decoder"))
-    return Names("\n".join((_COMMON, *stacks)), prefix="model.")
-
-
 NAMES = names("after")
 
 FIXED = {
@@ -129,64 +81,21 @@ FIXED = {
 """All but the first are of configurations of transformers 3 and before."""
 
 
+def _places(length: int) -> Learned:
+    return Learned(length, OFFSET)
+
+
 def _read(
     base: Architecture, fixed: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> EncoderDecoderArchitecture:
     refuse(theirs, fixed)
-
-    def stack(side: str) -> Architecture:
-        return replace(
-            base,
-            vocab_size=need(theirs, "vocab_size"),
-            d_model=need(theirs, "d_model"),
-            n_layers=need(theirs, f"{side}_layers"),
-            n_heads=need(theirs, f"{side}_attention_heads"),
-            d_ff=need(theirs, f"{side}_ffn_dim"),
-            position=Learned(theirs.get("max_position_embeddings", 1024), OFFSET),
-            tokens_scaled=theirs.get("scale_embedding", False),
-            activation=activation(theirs.get("activation_function", "gelu")),
-            dropout=float(theirs.get("dropout", 0.1)),
-            attention_dropout=float(theirs.get("attention_dropout", 0.0)),
-            feed_forward_dropout=float(theirs.get("activation_dropout", 0.0)),
-            layer_dropout=float(theirs.get(f"{side}_layerdrop", 0.0)),
-            initialize=Normal(theirs.get("init_std", 0.02)),
-        )
-
-    decoder = replace(stack("decoder"), causal=True, cross=True)
-    return EncoderDecoderArchitecture(encoder=stack("encoder"), decoder=decoder)
+    return transformer.read_both(theirs, base, _places)
 
 
 def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
-    e, of_both = a.encoder, ("vocab_size", "d_model", "position", "tokens_scaled", "activation")
-    other = [name for name in of_both if getattr(e, name) != getattr(a.decoder, name)]
-    if other or not isinstance(e.position, Learned) or e.position.offset != OFFSET:
-        raise ValueError(
-            f"BART's format has one {', '.join(of_both)} for encoder and decoder, and learned "
-            f"places from {OFFSET} on; got {other or e.position}"
-        )
-    sides = {
-        f"{side}_{key}": value
-        for side, stack in (("encoder", e), ("decoder", a.decoder))
-        for key, value in (
-            ("layers", stack.n_layers),
-            ("attention_heads", stack.n_heads),
-            ("ffn_dim", stack.d_ff),
-            ("layerdrop", stack.layer_dropout),
-        )
-    }
-    return {
-        "vocab_size": e.vocab_size,
-        "d_model": e.d_model,
-        **sides,
-        "max_position_embeddings": e.position.length,
-        "scale_embedding": e.tokens_scaled,
-        "activation_function": their_activation(e.activation),
-        "dropout": e.dropout,
-        "attention_dropout": e.attention_dropout,
-        "activation_dropout": e.feed_forward_dropout,
-        "init_std": e.initialize.std if isinstance(e.initialize, Normal) else 0.02,
-        "is_encoder_decoder": True,
-    }
+    places = a.encoder.position
+    length = places.length if isinstance(places, Learned) and places.offset == OFFSET else None
+    return transformer.write_both(a, "BART", f"learned places from {OFFSET} on", length)
 
 
 def fields(
@@ -229,7 +138,9 @@ BART_LARGE = Published(
     name="bart-large",
     family="bart",
     paper=PAPER,
-    architecture=both(replace(ENCODER, d_model=1024, n_layers=12, n_heads=16, d_ff=4096)),
+    architecture=transformer.both(
+        replace(ENCODER, d_model=1024, n_layers=12, n_heads=16, d_ff=4096)
+    ),
     heads=HEADS,
     labels=LABELS,
     objective=DENOISING,
@@ -251,7 +162,7 @@ BART_LARGE = Published(
 BART_BASE = replace(
     BART_LARGE,
     name="bart-base",
-    architecture=both(ENCODER),
+    architecture=transformer.both(ENCODER),
     rate=roberta.ROBERTA_BASE.rate,
     training={**roberta.TRAINING, "steps": 1_000_000},  # section 4.2
     parameters=139_420_416,
@@ -261,7 +172,7 @@ BART_BASE = replace(
 BART_MINI = replace(
     BART_BASE,
     name="bart-mini",
-    architecture=both(
+    architecture=transformer.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
             position=Learned(512, OFFSET), initialize=Normal(0.05),

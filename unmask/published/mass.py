@@ -9,7 +9,7 @@ from dataclasses import replace
 from unmask.hiding.objectives import MASS as FRAGMENTS
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
-from unmask.published import bart, roberta
+from unmask.published import bart, roberta, transformer
 from unmask.published.card import Paper
 from unmask.tokens.vocabulary import MASS as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
@@ -37,7 +37,7 @@ MASS_BASE = replace(
     bart.BART_BASE,
     name="mass-base-uncased",
     paper=PAPER,
-    architecture=bart.both(ENCODER),
+    architecture=transformer.both(ENCODER),
     objective=FRAGMENTS,
     tokenizer=TokenizerSpec(WordPiece(30_522, lowercase=True), FRAME),  # released code
     length=512,  # released code, as what follows
@@ -58,14 +58,14 @@ MASS_BASE = replace(
 MASS_MIDDLE = replace(
     MASS_BASE,
     name="mass-middle-uncased",
-    architecture=bart.both(replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096)),
+    architecture=transformer.both(replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096)),
     parameters=208_668_672,
 )
 MASS_MINI = replace(
     bart.BART_MINI,
     name="mass-mini",
     paper=PAPER,
-    architecture=bart.both(
+    architecture=transformer.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
             initialize=Normal(0.05),

@@ -10,7 +10,7 @@ from unmask.hiding.objectives import Denoise
 from unmask.model.architecture import PRE
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
-from unmask.published import bart
+from unmask.published import bart, transformer
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import MBART, MBART_50, TokenizerSpec, Unigram
@@ -66,7 +66,7 @@ MBART_LARGE_CC25 = replace(
     name="mbart-large-cc25",
     family="mbart",
     paper=PAPER,
-    architecture=bart.both(ENCODER),
+    architecture=transformer.both(ENCODER),
     objective=DENOISING,
     tokenizer=TokenizerSpec(Unigram(250_027), MBART),
     length=512,  # section 2.2, "Instance format"
@@ -81,7 +81,7 @@ MBART_LARGE_50 = replace(
     MBART_LARGE_CC25,
     name="mbart-large-50",
     paper=FIFTY,
-    architecture=bart.both(replace(ENCODER, vocab_size=250_054)),
+    architecture=transformer.both(replace(ENCODER, vocab_size=250_054)),
     tokenizer=TokenizerSpec(Unigram(250_054), MBART_50),
     parameters=610_879_488,
     hub="facebook/mbart-large-50",
@@ -92,7 +92,7 @@ MBART_LARGE_50 = replace(
 MBART_MINI: Published = replace(
     MBART_LARGE_CC25,
     name="mbart-mini",
-    architecture=bart.both(
+    architecture=transformer.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
             position=Learned(512, bart.OFFSET), initialize=Normal(0.05),

@@ -3,19 +3,18 @@
 "Attention Is All You Need". In the layout of Marian, whose networks are of this kind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from unmask.heads.language import Language
 from unmask.hiding.noise import TokenDeletion
 from unmask.hiding.objectives import Denoise
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
 from unmask.model.initialize import Glorot, Normal
 from unmask.model.names import Fields, Names, activation, need, refuse, their_activation
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Sinusoidal
-from unmask.published import bart
+from unmask.model.positions import Position, Sinusoidal
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import FineTuning, Paper, Published
 from unmask.tokens.vocabulary import PAIRS as FRAME
@@ -46,26 +45,48 @@ SMOOTHING = 0.1  # section 5.4
 HEADS = {"language": Language(term="denoised", smoothing=SMOOTHING)}  # section 3.4: one table
 
 
+def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
+    """Return the two stacks of which `encoder` is the first.
+
+    The decoder is the same but causal, and reads the encoder.
+    """
+    decoder = replace(
+        encoder,
+        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
+        causal=True,
+        cross=True,
+    )
+    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
+
+
 def _attention(ours: str, theirs: str) -> list[str]:
     return [f"{ours}.{x} {theirs}.{'out' if x == 'o' else x}_proj" for x in "qkvo"]
 
 
-def _stack(side: str) -> str:
-    """Return the lines of one stack."""
-    ours, theirs = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
-    lines = _attention(f"{ours}.attention", f"{theirs}.self_attn")
-    lines += [f"{ours}.attention_norm.after {theirs}.self_attn_layer_norm"]
-    if side == "decoder":
-        lines += _attention(f"{ours}.cross", f"{theirs}.encoder_attn")
-        lines += [f"{ours}.cross_norm.after {theirs}.encoder_attn_layer_norm"]
-    lines += [
-        f"{ours}.feed_forward.up {theirs}.fc1",
-        f"{ours}.feed_forward.down {theirs}.fc2",
-        f"{ours}.feed_forward_norm.after {theirs}.final_layer_norm",
-        f"backbone.tokens model.{side}.embed_tokens tied",
-        f"- model.{side}.embed_positions",
-    ]
-    return "\n".join(lines)
+def names(slot: Slot, side_lines: Sequence[str], more: str = "") -> Names:
+    """Return the table of names of Marian's and BART's kin.
+
+    Args:
+        slot: where the norms of sublayers stand.
+        side_lines: what else a stack has: lines in which `{side}` is the name of the stack.
+        more: lines of what both stacks have.
+    """
+    lines = [_COMMON, more]
+    for side in ("encoder", "decoder"):
+        ours, theirs = f"backbone.{side}.layers.*", f"model.{side}.layers.*"
+        lines += _attention(f"{ours}.attention", f"{theirs}.self_attn")
+        lines += [f"{ours}.attention_norm.{slot} {theirs}.self_attn_layer_norm"]
+        if side == "decoder":
+            lines += _attention(f"{ours}.cross", f"{theirs}.encoder_attn")
+            lines += [f"{ours}.cross_norm.{slot} {theirs}.encoder_attn_layer_norm"]
+        lines += [
+            f"{ours}.feed_forward.up {theirs}.fc1",
+            f"{ours}.feed_forward.down {theirs}.fc2",
+            f"{ours}.feed_forward_norm.{slot} {theirs}.final_layer_norm",
+            f"backbone.tokens model.{side}.embed_tokens tied",
+            *(line.format(side=side) for line in side_lines),
+        ]
+    return Names("\n".join(lines), prefix="model.")
 
 
 _COMMON = """
@@ -75,7 +96,7 @@ _COMMON = """
     heads.language.bias  final_logits_bias   row
     backbone.tokens      final_logits_bias   zeros
 """
-NAMES = Names("\n".join((_COMMON, _stack("encoder"), _stack("decoder"))), prefix="model.")
+NAMES = names("after", ["- model.{side}.embed_positions"])
 
 _FIXED = {
     "is_encoder_decoder": True,
@@ -89,19 +110,26 @@ _FIXED = {
 _OF_BOTH = ("vocab_size", "d_model", "position", "tokens_scaled", "activation")
 
 
-def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
-    refuse(theirs, _FIXED)
-    refuse(theirs, {"decoder_vocab_size": theirs.get("vocab_size")})
+def read_both(
+    theirs: Mapping[str, Any], base: Architecture, place: Callable[[int], Position]
+) -> EncoderDecoderArchitecture:
+    """Return the two stacks that a configuration of Marian's and BART's kin says.
+
+    Args:
+        theirs: it.
+        base: the encoder, but for what is read.
+        place: gives the places of so many tokens.
+    """
 
     def stack(side: str) -> Architecture:
         return replace(
-            ENCODER,
+            base,
             vocab_size=need(theirs, "vocab_size"),
             d_model=need(theirs, "d_model"),
             n_layers=need(theirs, f"{side}_layers"),
             n_heads=need(theirs, f"{side}_attention_heads"),
             d_ff=need(theirs, f"{side}_ffn_dim"),
-            position=Sinusoidal(theirs.get("max_position_embeddings", 1024)),
+            position=place(theirs.get("max_position_embeddings", 1024)),
             tokens_scaled=theirs.get("scale_embedding", False),
             activation=activation(theirs.get("activation_function", "gelu")),
             dropout=float(theirs.get("dropout", 0.1)),
@@ -115,13 +143,26 @@ def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
     return EncoderDecoderArchitecture(encoder=stack("encoder"), decoder=decoder)
 
 
-def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
+def write_both(
+    a: EncoderDecoderArchitecture, family: str, places: str, length: int | None
+) -> dict[str, Any]:
+    """Return the configuration that `read_both` reads.
+
+    Args:
+        a: the two stacks.
+        family: whose format it is.
+        places: the places that it has, in words.
+        length: how many of those these are; None: they are others.
+
+    Raises:
+        ValueError: the stacks differ where the format has one value, or their places do not fit.
+    """
     e = a.encoder
     other = [name for name in _OF_BOTH if getattr(e, name) != getattr(a.decoder, name)]
-    if other or not isinstance(e.position, Sinusoidal) or e.position.order != "halves":
+    if other or length is None:
         raise ValueError(
-            f"Marian's format has one {', '.join(_OF_BOTH)} for encoder and decoder, and sines "
-            f"before cosines for places; got {other or e.position}"
+            f"{family}'s format has one {', '.join(_OF_BOTH)} for encoder and decoder, and "
+            f"{places}; got {other or e.position}"
         )
     sides = {
         f"{side}_{key}": value
@@ -135,11 +176,9 @@ def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     }
     return {
         "vocab_size": e.vocab_size,
-        "decoder_vocab_size": e.vocab_size,
-        "share_encoder_decoder_embeddings": True,
         "d_model": e.d_model,
         **sides,
-        "max_position_embeddings": e.position.length,
+        "max_position_embeddings": length,
         "scale_embedding": e.tokens_scaled,
         "activation_function": their_activation(e.activation),
         "dropout": e.dropout,
@@ -147,6 +186,22 @@ def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
         "activation_dropout": e.feed_forward_dropout,
         "init_std": e.initialize.std if isinstance(e.initialize, Normal) else e.d_model**-0.5,
         "is_encoder_decoder": True,
+    }
+
+
+def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
+    refuse(theirs, _FIXED)
+    refuse(theirs, {"decoder_vocab_size": theirs.get("vocab_size")})
+    return read_both(theirs, ENCODER, Sinusoidal)
+
+
+def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
+    places = a.encoder.position
+    length = places.length if isinstance(places, Sinusoidal) and places.order == "halves" else None
+    return {
+        **write_both(a, "Marian", "sines before cosines for places", length),
+        "decoder_vocab_size": a.encoder.vocab_size,
+        "share_encoder_decoder_embeddings": True,
         # Ids of the frame, unless a tokenizer says others: Marian's own are of 58,101 tokens.
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -193,7 +248,7 @@ TRANSFORMER_BASE = Published(
     name="transformer-base",
     family="transformer",
     paper=PAPER,
-    architecture=bart.both(ENCODER),
+    architecture=both(ENCODER),
     heads=HEADS,
     labels=None,
     finetuning=FineTuning(schedule="inverse_square_root", betas=(0.9, 0.98)),  # section 5.3
@@ -211,7 +266,7 @@ TRANSFORMER_BASE = Published(
 TRANSFORMER_BIG = replace(
     TRANSFORMER_BASE,
     name="transformer-big",
-    architecture=bart.both(
+    architecture=both(
         replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096, dropout=0.3)  # table 3
     ),
     rate=peak(1024, 4000),
@@ -224,7 +279,7 @@ TRANSFORMER_BIG = replace(
 TRANSFORMER_MINI = replace(
     TRANSFORMER_BASE,
     name="transformer-mini",
-    architecture=bart.both(
+    architecture=both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=3, n_heads=4, d_ff=1024, dropout=0.3,
             position=Sinusoidal(512),
@@ -243,7 +298,7 @@ TRANSFORMER_MINI = replace(
 TRANSFORMER_TINY = replace(
     TRANSFORMER_MINI,
     name="transformer-tiny",
-    architecture=bart.both(
+    architecture=both(
         replace(
             ENCODER, vocab_size=8_192, d_model=128, n_layers=3, n_heads=4, d_ff=512,
             position=Sinusoidal(512),
