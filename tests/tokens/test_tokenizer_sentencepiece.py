@@ -272,6 +272,21 @@ def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_p
         Tokenizer.load(folder)
 
 
+def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
+    train: Callable[..., Path], tmp_path: Path
+):
+    folder = place(train("Llama"), tmp_path, "sp.model")
+    Tokenizer.load(folder)
+    (folder / "dict.txt").write_text(", 100\nthe 90\n")
+    (folder / "config.json").write_text('{"model_type": "cocolm"}')
+    with pytest.raises(ValueError, match=r"sp.model .* dict.txt beside it .* other ids"):
+        Tokenizer.load(folder)
+    folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
+    (folder / "dict.txt").write_text(", 100\nthe 90\n")
+    (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    assert Tokenizer.load(folder).frame == ROBERTA
+
+
 def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", tokenizer_class="XLNetTokenizer")
     with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<s>'"):

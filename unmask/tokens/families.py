@@ -59,13 +59,16 @@ SENTINEL = re.compile(r"▁?(<extra_id_\d+>)\Z")
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
-def family_of(model: Model, tokenizer_class: str, model_type: str) -> Family:
+def family_of(
+    model: Model, tokenizer_class: str, model_type: str, *, numbered_elsewhere: bool = False
+) -> Family:
     """Find the family of a file: by what the folder says, otherwise by the special tokens in it.
 
     Args:
         model: the file.
         tokenizer_class: of tokenizer_config.json, in short ("Llama"); "" if it is not said.
         model_type: of config.json.
+        numbered_elsewhere: there is a dict.txt beside it.
 
     Raises:
         ValueError: the folder names a class that is not known here, or nothing tells the family.
@@ -82,6 +85,11 @@ def family_of(model: Model, tokenizer_class: str, model_type: str) -> Family:
     for family in FAMILIES:
         if kind in [name.lower() for name in family.classes]:
             return family
+    if numbered_elsewhere:
+        raise ValueError(
+            "dict.txt beside it gives its pieces other ids, as the code of their model reads them "
+            "(fairseq, COCO-LM), which is not supported; save it as tokenizer.json first"
+        )
     return _by_tokens(model)
 
 

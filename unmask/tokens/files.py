@@ -307,7 +307,10 @@ def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     try:
         model = sentencepiece.parse(path.read_bytes())
         family = families.family_of(
-            model, _class_of(beside.config), str(beside.model.get("model_type"))
+            model,
+            _class_of(beside.config),
+            str(beside.model.get("model_type")),
+            numbered_elsewhere=(path.parent / "dict.txt").is_file(),
         )
         model = families.renumbered(family, model)
         backend = pipeline.sentence_piece(model, families.rules(family, beside.config))
