@@ -156,8 +156,8 @@ COCO_LM_BASE = Published(
     note="Base++ in the paper. Rate, warm-up and optimizer are ELECTRA's: those of the paper's "
     "appendix could not be checked. A row of 512 tokens holds a text and its crop; in the paper "
     "the text alone has 512. The generator stands in the folder `generator` of a run. Of released "
-    "folders the weights are read, not the tokenizer: sp.model, with ids of its own in dict.txt, and "
-    "spaces and quotes put right by code.",
+    "folders the weights are read, not the tokenizer: sp.model, with ids of its own in dict.txt, "
+    "and spaces and quotes put right by code.",
 )
 COCO_LM_LARGE = replace(
     COCO_LM_BASE,
