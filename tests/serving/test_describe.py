@@ -1,9 +1,13 @@
 """What there is to know of a model."""
 
+from pathlib import Path
+
 import pytest
+from toy_text import corpus
 
 from unmask.published.catalogue import MODELS
 from unmask.serving.describe import card_facts, card_line, describe, text
+from unmask.serving.pretrain import pretrain
 
 
 def test_a_card_is_described_with_its_costs() -> None:
@@ -31,6 +35,22 @@ def test_every_card_has_a_line_and_a_page(name: str) -> None:
     assert lines[0] == name
     assert f"{card.parameters:,}" in "\n".join(lines)
     assert not any("\u202f" in line for line in lines)
+
+
+def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(corpus())
+    pretrain(
+        "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=2, quiet=True,
+        changes=[
+            "architecture={d_model=32,d_ff=64,n_heads=2}", "vocab_size=300", "length=32",
+            "batch_tokens=256", "rate=0.002", "dev=0.1", "objective.choose.rate=0.4",
+        ],
+    )  # fmt: skip
+    facts = describe(str(tmp_path / "run"))
+    assert (facts["length"], facts["batch_tokens"], facts["rate"]) == (32, 256, 0.002)
+    assert facts["training"]["steps"] == 2
+    assert "rate" not in facts["training"]
+    assert "rate=0.4" in next(line for line in text(facts) if line.startswith("objective"))
 
 
 def test_an_unknown_name_is_refused_and_the_nearest_named() -> None:

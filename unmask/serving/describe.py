@@ -11,9 +11,11 @@ from unmask.box import BOX
 from unmask.config import to_dict
 from unmask.published.card import FineTuning, Published
 from unmask.published.catalogue import published
+from unmask.serving.earlier import recipe_of
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
 from unmask.serving.words import NARROW, Number, expression, memory, short
+from unmask.training.recipe import Recipe
 
 
 def describe(model: str) -> dict[str, Any]:
@@ -43,13 +45,33 @@ def describe(model: str) -> dict[str, Any]:
     }
 
 
+ELSEWHERE = ("architecture", "heads", "objective", "length", "batch_tokens", "rate")
+"""Of a run's recipe: what a page says in other places."""
+
+
 def _opened(model: str | Path) -> Published:
-    """Return the card of a model with weights; its note says where these are."""
+    """Return the card of a model with weights, with the recipe that these were learned by.
+
+    Its note says where they are.
+    """
     opened = load(model)
-    return replace(
+    where = Path(model) if Path(model).is_dir() else BOX.get(str(model), model)
+    card = replace(
         opened.card,
         parameters=opened.model.parameter_count(),
-        note=f"Its weights: {model if Path(model).is_dir() else BOX.get(str(model), model)}",
+        note=f"Its weights: {where}",
+    )
+    recipe = recipe_of(Path(where))
+    if recipe is None:
+        return card
+    told, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
+    return replace(
+        card,
+        objective=recipe.objective or card.objective,
+        length=recipe.length or card.length,
+        batch_tokens=recipe.batch_tokens,
+        rate=recipe.rate,
+        training={k: v for k, v in told.items() if v != usual[k] and k not in ELSEWHERE},
     )
 
 

@@ -52,6 +52,18 @@ def earlier(folder: Path, *, resume: bool) -> Earlier | None:
     return _read(folder, facts)
 
 
+def recipe_of(folder: Path) -> Recipe | None:
+    """Return the recipe of a run of pretraining; None: the folder is no such run.
+
+    Raises:
+        ValueError: it is one, and its `unmask.json` is damaged.
+    """
+    if not (folder / FACTS).is_file():
+        return None
+    facts = read_facts(folder)
+    return _read(folder, facts).recipe if facts.get("kind") == "pretrain" else None
+
+
 def _counts(path: Path) -> bool:
     """Say whether a file is more than what a run that never began leaves behind."""
     left = path.name.startswith(".") and path.name.endswith(".part")
