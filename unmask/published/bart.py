@@ -18,7 +18,7 @@ from unmask.model.names import Fields, Names, refuse
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
 from unmask.published import roberta, transformer
-from unmask.published.bert import SMALL_SCALE
+from unmask.published.bert import SENTENCES, SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BART as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
@@ -150,6 +150,7 @@ BART_LARGE = Published(
     rate=roberta.ROBERTA_LARGE.rate,
     training={
         **roberta.TRAINING,
+        **SENTENCES,  # released code, `sample_break_mode`
         "schedule": roberta.ROBERTA_LARGE.training["schedule"],
         "steps": 500_000,  # section 5.1
     },
@@ -164,7 +165,7 @@ BART_BASE = replace(
     name="bart-base",
     architecture=transformer.both(ENCODER),
     rate=roberta.ROBERTA_BASE.rate,
-    training={**roberta.TRAINING, "steps": 1_000_000},  # section 4.2
+    training={**roberta.TRAINING, **SENTENCES, "steps": 1_000_000},  # section 4.2
     parameters=139_420_416,
     hub="facebook/bart-base",
     note="Batch as that of bart-large. " + _UNSAID,
@@ -182,7 +183,7 @@ BART_MINI = replace(
     length=128,
     batch_tokens=4_096,
     rate=3e-3,
-    training=SMALL_SCALE,
+    training={**SMALL_SCALE, **SENTENCES},
     parameters=9_734_144,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",

@@ -11,7 +11,7 @@ from unmask.model.architecture import PRE
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
 from unmask.published import bart, transformer
-from unmask.published.bert import SMALL_SCALE
+from unmask.published.bert import SENTENCES, SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import MBART, MBART_50, TokenizerSpec, Unigram
 
@@ -102,7 +102,7 @@ MBART_MINI: Published = replace(
     length=128,
     batch_tokens=4_096,
     rate=3e-3,
-    training=SMALL_SCALE,
+    training={**SMALL_SCALE, **SENTENCES},
     parameters=9_735_168,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini; it knows the "
