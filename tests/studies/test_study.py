@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from toy_text import corpus
 
 from unmask import cli
+from unmask.config import to_dict
 from unmask.finetuning.suite import Ran
 from unmask.hiding.choose import Tokenwise
 from unmask.hiding.conceal import InPlace
@@ -106,18 +108,94 @@ def _interrupt(job: object) -> bool:
         ({"data": "other.txt"}, r"this study reads \['.*text.txt'\]; give the same data"),
         ({"resume": False}, "holds a study already; go on with it by --resume"),
         ({"cells": ["none"]}, r"rates has no cell 'none' \(it has little, much\)"),
-        ({"seeds": 0}, "tokens and seeds must be at least 1"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"rows": -1}, "rows must be at least 1, got -1"),
+        ({"epochs": float("nan")}, "epochs must be above 0, got nan"),
+        ({"epochs": float("inf")}, "epochs must be above 0, got inf"),
+        ({"workers": -1}, "workers must be at least 0, got -1"),
+        ({"threads": 0}, "threads must be at least 1, got 0"),
+        ({"device": "cudaa"}, "device 'cudaa' cannot be used here"),
+        ({"tasks_data": "tasks"}, "has its tasks from the Hub, not from .*tasks; give the same"),
     ],
 )
-def test_another_study_is_refused(home: Path, change: dict, message: str) -> None:
+def test_another_study_is_refused(home: Path, change: dict, message: str, monkeypatch) -> None:
     study = read_study(home / "rates.toml")
     (home / "out").mkdir()
-    from unmask.config import to_dict
-
-    told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": []}
+    data, whole = [str(home / "text.txt")], to_dict(study)
+    told = {"study": whole, "data": data, "tasks_data": None, "cells": []}
     (home / "out" / "study.json").write_text(json.dumps(told))
+    if "tasks_data" in change:
+        monkeypatch.chdir(home)
+        (home / "tasks").mkdir()
+        shutil.copy(home / "train.tsv", home / "tasks")
     with pytest.raises(ValueError, match=message):
         going(home, **{"resume": True, **change})
+    assert [one.name for one in (home / "out").iterdir()] == ["study.json"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "rate=0.5",
+            "rate=0.4",
+            r"a cell much with changes = \['obj.*=0.5'\], not \['obj.*=0.4'\]$",
+        ),
+        ('"much"', '"more"', "this study has the cells little, much, not little, more$"),
+        ("length=32", "length=16", r"this study has changes = \[.*'length=32'.*'length=16'"),
+    ],
+)
+def test_a_changed_file_is_told_with_what_has_changed(home: Path, old, new, message) -> None:
+    study = read_study(home / "rates.toml")
+    (home / "out").mkdir()
+    told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": []}
+    (home / "out" / "study.json").write_text(json.dumps(told))
+    (home / "rates.toml").write_text(STUDY.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        going(home, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ('{"study": 3}', r"out/study\.json: study must be a table, got 3"),
+        ('{"study": {"cells": 3}}', "this study has kind = None, not 'Study'"),
+        ("[]", r"out/study\.json: must be a table, got \[\]"),
+        (None, "holds files, but not a study"),
+    ],
+)
+def test_what_is_no_study_is_left_as_it_is(home: Path, said: str | None, message: str) -> None:
+    (home / "out").mkdir()
+    (home / "out" / ("mine.txt" if said is None else "study.json")).write_text(said or "")
+    with pytest.raises(ValueError, match=message):
+        going(home, resume=True)
+    assert len(list((home / "out").iterdir())) == 1
+
+
+def test_outcomes_that_are_none_are_told_with_their_place(home: Path) -> None:
+    study = read_study(home / "rates.toml")
+    told = {"study": to_dict(study), "data": [str(home / "text.txt")], "cells": [{"name": 3}]}
+    (home / "out").mkdir()
+    (home / "out" / "study.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=r"study\.json: cells\[0\]\.name must be str, got 3"):
+        going(home, resume=True)
+
+
+def test_a_report_that_is_missing_is_written(home: Path, monkeypatch) -> None:
+    def die(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "write_report", die)
+        with pytest.raises(KeyboardInterrupt):
+            going(home, cells=["little"])
+    run = home / "out/pretrained/little"
+    assert json.loads((run / "unmask.json").read_text())["finished"]
+    left = run / f".report.html.{'a' * 12}.part"
+    left.write_text("half")
+    going(home, cells=["little"], resume=True)
+    assert "</html>" in (run / "report.html").read_text()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +206,12 @@ def test_another_study_is_refused(home: Path, change: dict, message: str) -> Non
         ('name = "much"', 'name = "../much"'),
         ('"toys.toml"', '"toys"'),
         ("bert-tiny", "bert-tinny"),
+        ("bert-tiny", "unmask-mini-en"),
+        ('name = "much"', 'name = "Little"'),
+        ('name = "much"', f'name = "{"much" * 26}"'),
+        ("rows = 20", "rows = 0"),
+        ("epochs = 1", "epochs = nan"),
+        ("epochs = 1", "epochs = inf"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_run(
@@ -150,6 +234,17 @@ def test_a_mistake_is_told_before_anything_is_run(
     assert len(said.splitlines()) == 1
     assert "rates" in said
     assert message.split("=")[-1].strip(' "') in said
+    assert not (home / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "change", ["steps=7", "model=bert-mini", "data=['x']", "vocab_size=500", "sampling=0.5"]
+)
+def test_what_a_study_says_itself_is_not_changed(home: Path, change: str) -> None:
+    (home / "rates.toml").write_text(STUDY.replace("dev=0.1", change))
+    key = change.split("=")[0]
+    with pytest.raises(ValueError, match=rf"rates.toml: cell little: changes: {key} is not change"):
+        going(home)
     assert not (home / "out").exists()
 
 
@@ -302,6 +397,15 @@ def test_the_average_is_of_each_seed() -> None:
     assert made.rows()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
     assert made.rows()[1][1][3:] == ["", "", ""]
     assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in markdown(made)
+
+
+def test_a_task_that_was_left_out_of_a_cell_is_told() -> None:
+    made = some({"x": (0.2, 0.6)})
+    lacking = Ran(name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field")
+    one = made.outcomes[0]
+    made = made.put(replace(one, scores=(one.scores[0], lacking)))
+    assert "- B was left out of x: b.tsv:3: a row has 1 field\n" in markdown(made)
+    assert not made.outcomes[0].done(made.benchmarks)
 
 
 def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:

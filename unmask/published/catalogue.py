@@ -78,6 +78,8 @@ def published(name: str) -> Published:
         ValueError: there is none of this name; the nearest is named.
     """
     name = ALIASES.get(name, name)
+    if name in BOX:
+        raise ValueError(f"{name!r} is weights, and no card (`unmask models` lists all)")
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}{nearest(name)}")
     return MODELS[name]

@@ -193,7 +193,7 @@ def pretrain(
         FloatingPointError: the loss stays non-finite.
         KeyboardInterrupt: someone stopped the run; it can be resumed, and says so.
     """
-    _check_numbers(steps, tokens, minutes, workers, threads)
+    check_numbers(steps=steps, tokens=tokens, minutes=minutes, workers=workers, threads=threads)
     out = Path(out)
     was = earlier(out, resume=resume)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
@@ -243,12 +243,13 @@ def pretrain(
         raise KeyboardInterrupt(f"{out}: {said[0]}; go on with --resume") from None
 
 
-def _check_numbers(
-    steps: int | None,
-    tokens: int | None,
-    minutes: int | float | None,
-    workers: int,
-    threads: int | None,
+def check_numbers(
+    *,
+    steps: int | None = None,
+    tokens: int | None = None,
+    minutes: int | float | None = None,
+    workers: int = 0,
+    threads: int | None = None,
 ) -> None:
     """Check what the recipe does not hold.
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +18,28 @@ from unmask.finetuning.suites import find
 from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import read_facts
-from unmask.serving.prepare import check_sources, prepare
-from unmask.serving.pretrain import card_recipe, changed, pretrain
+from unmask.serving.prepare import OPTIONS, check_sources, prepare
+from unmask.serving.pretrain import card_recipe, changed, check_numbers, pretrain
 from unmask.serving.record import FACTS as RUN
 from unmask.serving.record import read_record
+from unmask.serving.report import write_report
 from unmask.studies.catalogue import find_study
 from unmask.studies.show import PICTURE, draw, markdown
 from unmask.studies.studied import Outcome, Studied
 from unmask.studies.study import Cell, Study
+from unmask.training import parallel
 from unmask.training import recipe as recipes
 from unmask.training.recipe import Recipe
 
 FACTS = "study.json"
+
+_OWN = {
+    "model": "a cell has a model of its own",
+    "data": "--data names the text",
+    "steps": "tokens says how long each cell is pretrained",
+    **dict.fromkeys((*OPTIONS, "sampling"), "cells share the tokens that are made of the text"),
+}
+"""What a study says of all recipes, and how."""
 
 
 def run_study(
@@ -79,12 +89,15 @@ def run_study(
         KeyboardInterrupt: someone stopped it; it can be resumed.
     """
     whole = study if isinstance(study, Study) else find_study(str(study))
+    file = study.name if isinstance(study, Study) else str(study)
     other = {"tokens": tokens, "rows": rows, "epochs": epochs, "seeds": seeds}
     given = {name: value for name, value in other.items() if value is not None}
     whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
     now = whole.of(tuple(cells))
     for cell in whole.cells:
-        _check(whole, cell)
+        _check(whole, cell, file)
+    check_numbers(workers=workers, threads=threads)
+    parallel.pick_device(device)
     places = None if tasks_data is None else Path(tasks_data)
     benchmarks, _ = find(whole.tasks, places)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
@@ -111,6 +124,13 @@ def run_study(
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """What a study's facts say of what is done."""
+
+    cells: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Job:
     """A study, about to be run or gone on with; other processes may run other cells of it."""
 
@@ -127,7 +147,11 @@ class _Job:
     @property
     def told(self) -> dict[str, Any]:
         """What a study that goes on must have alike."""
-        return {"study": to_dict(self.study), "data": [str(source) for source in self.sources]}
+        return {
+            "study": to_dict(self.study),
+            "data": [str(source) for source in self.sources],
+            "tasks_data": None if self.places is None else str(self.places),
+        }
 
     def say(self, text: str) -> None:
         """Show a line."""
@@ -142,6 +166,8 @@ class _Job:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder}: is a file; a study needs a folder")
+        if self.folder.is_dir():
+            self._check_place(resume=resume)  # before a lock is put into a folder of others
         self.folder.mkdir(parents=True, exist_ok=True)
         with claim(self.folder, wait=True):
             self._check_place(resume=resume)
@@ -181,18 +207,27 @@ class _Job:
                 f"{folder}: holds a study already; go on with it by --resume, or name a new folder"
             )
         was = _read(path)
-        for key, value in self.told["study"].items():
-            old = was.get("study", {}).get(key)
-            if old != value:
-                raise ValueError(f"{folder}: this study has {key} = {old!r}, not {value!r}")
+        if not isinstance(was.get("study"), dict):
+            raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
+        if found := _other(was["study"], self.told["study"]):
+            raise ValueError(f"{folder}: this study has {found}")
         if was.get("data") != self.told["data"]:
             raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
+        here, old = self.told["tasks_data"], was.get("tasks_data", self.told["tasks_data"])
+        if old != here:
+            raise ValueError(
+                f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
+                f"{here or 'the Hub'}; give the same folder"
+            )
 
     def _known(self) -> Studied:
         """Return what is there of each cell."""
         path = self.folder / FACTS
         said = _read(path).get("cells", []) if path.is_file() else []
-        was = {one.name: one for one in (from_dict(Outcome, plain, str(path)) for plain in said)}
+        try:
+            was = {one.name: one for one in from_dict(_Kept, {"cells": said}).cells}
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
         return Studied(
             study=self.study,
             benchmarks=self.benchmarks,
@@ -261,6 +296,8 @@ class _Job:
         run = self._run(cell)
         begun = (run / RUN).is_file()
         if begun and read_facts(run).get("finished"):
+            sweep(run)
+            write_report(run)  # the last that is written: it may be missing
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(
@@ -270,13 +307,39 @@ class _Job:
         )  # fmt: skip
 
 
-def _check(study: Study, cell: Cell) -> tuple[Published, Recipe]:
+def _check(study: Study, cell: Cell, file: str = "") -> tuple[Published, Recipe]:
     """Find what a cell has wrong before anything is run; return what it is."""
+    usual = card_recipe(cell.model)
     try:
-        recipe = recipes.changed(card_recipe(cell.model), study.changes_of(cell))
+        recipe = recipes.changed(usual, study.changes_of(cell))
+        for key, says in _OWN.items():
+            if getattr(recipe, key) != getattr(usual, key):
+                raise ValueError(f"changes: {key} is not changed in a study: {says}")
         return changed(published(cell.model), recipe), recipe
     except ValueError as error:
-        raise ValueError(f"{study.name}: cell {cell.name}: {error}") from None
+        raise ValueError(f"{file or study.name}: cell {cell.name}: {error}") from None
+
+
+def _other(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say in a few words in what a study, or a cell, is not what it was, if it is not."""
+    key = next((key for key, value in now.items() if was.get(key) != value), None)
+    if key is None:
+        return None
+    if key == "cells":
+        old, new = _cells(was.get(key)), _cells(now[key])
+        if list(old) != list(new):
+            return f"the cells {', '.join(old) or 'none'}, not {', '.join(new)}"
+        name = next(name for name, cell in new.items() if old[name] != cell)
+        return f"a cell {name} with {_other(old[name], new[name]) or 'more'}"
+    return f"{key} = {was.get(key)!r}, not {now[key]!r}"
+
+
+def _cells(said: Any) -> dict[str, dict[str, Any]]:
+    """Return cells that are plain data by their names; none, if they are something else."""
+    try:
+        return {str(cell["name"]): dict(cell) for cell in said}
+    except (TypeError, KeyError, ValueError):
+        return {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def markdown(made: Studied) -> str:
         *(f"| {' | '.join(row)} |" for row in rows),
         "", " ".join(says), "",
         *(f"- {one.name} was left out: {one.error}\n" for one in made.outcomes if one.error),
+        *(
+            f"- {ran.name} was left out of {one.name}: {ran.error}\n"
+            for one in made.outcomes
+            for ran in one.scores
+            if ran.error
+        ),
         f"![Scores of each cell: dots are seeds, lines their means]({PICTURE})",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -27,7 +27,7 @@ class Outcome:
 
     def of(self, benchmark: str) -> list[float]:
         """Return its scores in a benchmark, of 100, one for each seed."""
-        found = [ran for ran in self.scores if ran.name == benchmark]
+        found = [ran for ran in self.scores if ran.name == benchmark and ran.dev]
         return points(found[0].metric, found[0].dev) if found else []
 
     def done(self, benchmarks: Sequence[str]) -> bool:

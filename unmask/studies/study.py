@@ -12,7 +12,7 @@ from unmask.finetuning.suites import SUITES
 from unmask.hiding.objectives import Objective
 from unmask.published.catalogue import published
 
-_FOLDER = re.compile(r"\w[\w.+-]*")
+_FOLDER = re.compile(r"\w[\w.+-]{,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,9 @@ class Cell:
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if not _FOLDER.fullmatch(self.name):
-            raise ValueError(f"cell {self.name!r}: its name must do for a folder, like 'span-3'")
+            raise ValueError(
+                f"cell {self.name!r:.120}: its name must do for a folder, like 'span-3'"
+            )
         if not 0 < self.reads < math.inf:
             raise ValueError(f"cell {self.name!r}: reads must be above 0, got {self.reads}")
         published(self.model)
@@ -67,13 +69,16 @@ class Study:
         names = [cell.name for cell in self.cells]
         if not names:
             raise ValueError(f"study {self.name!r} has no cells")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"study {self.name!r} has two cells {twice[0]!r}")
-        if min(self.tokens, self.seeds) < 1 or self.epochs <= 0:
-            raise ValueError(
-                f"study {self.name!r}: tokens and seeds must be at least 1, epochs above 0, got "
-                f"{self.tokens}, {self.seeds} and {self.epochs:g}"
-            )
+        folders = [name.casefold() for name in names]  # some file systems take these for one
+        for i, name in enumerate(names):
+            if folders[i] in folders[:i]:
+                raise ValueError(f"study {self.name!r} has two cells {name!r}")
+        whole = {"tokens": self.tokens, "rows": self.rows, "seeds": self.seeds}
+        for key, number in whole.items():
+            if number is not None and number < 1:
+                raise ValueError(f"study {self.name!r}: {key} must be at least 1, got {number}")
+        if not 0 < self.epochs < math.inf:
+            raise ValueError(f"study {self.name!r}: epochs must be above 0, got {self.epochs:g}")
         if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
             raise ValueError(
                 f"study {self.name!r}: tasks must be a .toml file or one of {', '.join(SUITES)}, "
