@@ -1,6 +1,7 @@
 """A study: each cell is pretrained and tuned once, what is done is kept."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,19 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     assert (home / "out/plot.svg").read_text() == draw(whole)
     again = going(home, resume=True)
     assert [one.averages() for one in again.outcomes] == [o.averages() for o in whole.outcomes]
+
+
+def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) -> None:
+    path = home / "rates.toml"
+    path.write_text(STUDY.replace('{name = "little",', '{name = "none", reads = 0.0,'))
+    none, much = going(home).outcomes
+    assert (none.loss, none.tokens, none.parameters) == (None, 0, much.parameters)
+    assert len(none.averages()) == 2
+    tuned = json.loads((home / "out/tuned/none/Good-or-bad/unmask.json").read_text())
+    assert tuned["recipe"]["initialize"] == "random"
+    page = (home / "out/README.md").read_text()
+    assert f"| none | {none.parameters:,} |  | {np.mean(none.averages()):.1f}" in page
+    assert "But for none: random weights" in page
 
 
 def _interrupt(job: object) -> bool:
@@ -330,14 +344,16 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
         assert recipe.length is not None
         # As many steps of as many rows, whatever a row holds.
         assert recipe.batch_tokens == 16 * recipe.length
-        assert study.tokens_of(cell) / recipe.batch_tokens == study.tokens / (16 * 128)
+        steps = study.tokens / (16 * 128) if cell.reads else 1
+        assert math.ceil(study.tokens_of(cell) / recipe.batch_tokens) == math.ceil(steps)
 
 
 def test_the_studies_of_t5_ask_what_its_tables_do() -> None:
     for name, table in {
         "t5-objectives": T5_OBJECTIVES, "t5-rates": T5_RATES, "t5-spans": T5_SPANS,
     }.items():  # fmt: skip
-        cells = STUDIES[name].cells
+        none, *cells = STUDIES[name].cells
+        assert (none.name, none.reads) == ("no-pretraining", 0)
         found = [_check(STUDIES[name], cell)[0].objective for cell in cells]
         assert found == list(table.values())
         for key, cell in zip(table, cells, strict=True):

@@ -247,13 +247,14 @@ class _Job:
         try:
             self._pretrain(cell, text)
             record = read_record(self._run(cell))
-            made = Outcome(
-                name=cell.name,
-                parameters=int(record.facts.get("parameters") or 0),
-                loss=record.evaluation.last("loss"),
-                tokens=int(record.training.last("tokens") or 0),
-                seconds=round(record.seconds or 0.0, 1),
-            )
+            made = replace(made, parameters=int(record.facts.get("parameters") or 0))
+            if cell.reads:
+                made = replace(
+                    made,
+                    loss=record.evaluation.last("loss"),
+                    tokens=int(record.training.last("tokens") or 0),
+                    seconds=round(record.seconds or 0.0, 1),
+                )
             return replace(made, scores=self._scores(cell))
         except (FloatingPointError, ValueError) as error:
             said = " ".join(str(error).split())
@@ -267,6 +268,7 @@ class _Job:
         return finetune_suite(
             self._run(cell), tasks=self.study.tasks, out=tuned, data=self.places,
             rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
+            initialize="pretrained" if cell.reads else "random",
             device=self.device, resume=tuned.exists(), tested=False, terminal=self.terminal,
         ).entries  # fmt: skip
 

@@ -19,11 +19,13 @@ def markdown(made: Studied) -> str:
     study = made.study
     names, rows = made.rows()
     many = study.seeds > 1
-    more = {cell.name: study.tokens_of(cell) for cell in study.cells if cell.reads != 1}
+    none = [cell.name for cell in study.cells if not cell.reads]
+    more = {cell.name: study.tokens_of(cell) for cell in study.cells if cell.reads not in (0, 1)}
     says = [
         f"Each cell read {study.tokens:,} tokens of the same text, once, and was then tuned whole "
         f"on {'all' if study.rows is None else f'{study.rows:,}'} rows of each task, "
         f"{study.epochs:g} epochs, {study.seeds} {'seeds' if many else 'seed'}.",
+        *([f"But for {', '.join(none)}: random weights, drawn for each seed."] if none else []),
         *(
             [
                 "Rows that hold both source and target have more tokens of as much text: "

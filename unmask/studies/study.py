@@ -28,8 +28,9 @@ class Cell:
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
     reads: float = 1.0
-    """How many tokens it reads for each of the study's. Not 1 where a row holds more of them for as
-    much text: source and target, of which two stacks count the longer."""
+    """How many tokens it reads for each of the study's. Above 1 where a row holds more of them for
+    as much text: source and target, of which two stacks count the longer. 0: its weights are drawn
+    anew for each seed of tuning."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -37,8 +38,8 @@ class Cell:
             raise ValueError(
                 f"cell {self.name!r:.120}: its name must do for a folder, like 'span-3'"
             )
-        if not 0 < self.reads < math.inf:
-            raise ValueError(f"cell {self.name!r}: reads must be above 0, got {self.reads}")
+        if not 0 <= self.reads < math.inf:
+            raise ValueError(f"cell {self.name!r}: reads must be at least 0, got {self.reads}")
         published(self.model)
 
 
@@ -91,8 +92,8 @@ class Study:
         return [*self.changes, *own, *cell.changes]
 
     def tokens_of(self, cell: Cell) -> int:
-        """Return how many tokens a cell reads."""
-        return math.ceil(self.tokens * cell.reads)
+        """Return how many tokens a cell reads; of one that reads none, a step of which is made."""
+        return max(1, math.ceil(self.tokens * cell.reads))
 
     def has(self, name: str) -> bool:
         """Say whether there is such a cell."""
