@@ -19,7 +19,7 @@ from unmask.hiding.collate import pad
 from unmask.model.architecture import PRE, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
-from unmask.published import bart, t5
+from unmask.published import bart, t5, transformer
 from unmask.tokens.vocabulary import Special
 from unmask.training import loop
 from unmask.training.recipe import Recipe
@@ -43,7 +43,7 @@ GPT = replace(
 T5 = t5.both(
     replace(t5.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
 )
-BART = bart.both(
+BART = transformer.both(
     replace(
         bart.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER,
         position=Learned(24, bart.OFFSET), initialize=Normal(0.3),

@@ -28,7 +28,7 @@ from unmask.hiding.collate import pack, pad
 from unmask.model.architecture import PRE, Architecture
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
-from unmask.published import bart
+from unmask.published import bart, transformer
 from unmask.published.t5 import ENCODER, both
 from unmask.tokens.vocabulary import Special
 
@@ -47,7 +47,7 @@ GPT = replace(
     n_kv_heads=1,
 )
 T5 = both(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8))
-BART = bart.both(
+BART = transformer.both(
     replace(
         bart.ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32,
         position=Learned(24, bart.OFFSET), initialize=Normal(0.4),

@@ -250,7 +250,8 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
     answers = tuned.predict(["the good cat", "a bad moon"])
     assert [a["label"] for a in answers] == ["yes", "no"]
     again = open_folder(tmp_path / "out")
-    assert predict(again, ["the good cat"], task=read_task(tmp_path / "out")) == answers[:1]
+    task = read_task(tmp_path / "out")
+    assert predict(again, ["the good cat", "a bad moon"], task=task) == answers
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
     theirs = getattr(hf, kind).from_pretrained(tmp_path / "out")
     assert theirs.config.architectures == [kind]
