@@ -78,10 +78,11 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
 
 @pytest.mark.parametrize("does", KINDS)
 def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
-    with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'max'"):
-        from_dict(TASK_KINDS[does].options, {"pool": "max"}, "options")
-    two = {"pairs": "'last', 'mean', 'compare' or 'both'", "choose": "'last', 'mean' or 'compare'"}
-    fits = two.get(does, "'last' or 'mean'")
+    with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'min'"):
+        from_dict(TASK_KINDS[does].options, {"pool": "min"}, "options")
+    two = {"pairs": "'attention', 'compare' or 'both'", "choose": "'attention' or 'compare'"}
+    more = two.get(does)
+    fits = "'last', 'mean', 'max', 'concat'" + (f", {more}" if more else " or 'attention'")
     with pytest.raises(ValueError, match=rf"options\.pool must be {fits} for gpt2-mini"):
         head_of(does, "gpt2", "first")
     if does not in ("pairs", "choose"):
@@ -131,6 +132,15 @@ def check_reading(
 @pytest.mark.parametrize("layers", ["last", "all"])
 def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str, layers: str) -> None:
     check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
+
+
+@pytest.mark.parametrize("does", ["classify", "choose"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_three_vectors_of_a_text_stand_side_by_side(does: Kind, family: str) -> None:
+    def three(hidden: torch.Tensor, example: Example) -> torch.Tensor:
+        return torch.cat((hidden[-1], hidden.amax(0), hidden.mean(0)))
+
+    check_reading(does, family, "concat", "last", three)
 
 
 @pytest.mark.parametrize("does", KINDS)

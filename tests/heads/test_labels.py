@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch, Example
-from unmask.heads.labels import AnyOf, Choice, OneOf, added, among_rows
+from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, added, among_rows, pool
 from unmask.hiding.collate import pack, pad
+from unmask.model.recurrent import RecurrentArchitecture
 from unmask.tokens.vocabulary import Special
 
 SPECIAL = Special(size=99, pad=0, start=1, end=2)
@@ -99,6 +100,31 @@ def test_the_last_tokens_of_both_parts_are_added() -> None:
     assert added(hidden, made).tolist() == [[1 + 2], [3 + 4]]
     with pytest.raises(ValueError, match="give pairs to `predict`"):
         added(hidden, pad([example()], SPECIAL))
+
+
+def test_three_vectors_side_by_side_stand_for_a_text() -> None:
+    hidden = torch.tensor(
+        [[[1.0, -5.0], [4.0, -2.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]]
+    )
+    made = pad([example(2), example(3)], SPECIAL)
+    assert pool(hidden, made, "max").tolist() == [[4.0, -2.0], [2.0, 2.0]]
+    assert pool(hidden, made, "concat").tolist() == [
+        [4.0, -2.0, 4.0, -2.0, 2.5, -3.5], [2.0, 2.0, 2.0, 2.0, 1.0, 1.0],
+    ]  # fmt: skip
+
+
+def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
+    torch.manual_seed(0)
+    a = RecurrentArchitecture(vocab_size=9, d_model=4, n_layers=0, d_ff=1)
+    head = Labels(pool="attention", dense=False, dropout=0.0).build(a, torch.nn.Embedding(9, 4))
+    hidden, made = torch.randn(2, 3, 4), pad([example(2), example(3)], SPECIAL)
+    said = head.scores(hidden, made)
+    other = hidden.clone()
+    other[0, 2] = 99.0
+    torch.testing.assert_close(head.scores(other, made), said)
+    keys = torch.tanh(head.attend.map(hidden[1]))
+    weights = (keys @ head.attend.context.weight[0]).softmax(0)
+    torch.testing.assert_close(said[1], head.out(weights @ hidden[1]))
 
 
 def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:

@@ -6,7 +6,7 @@ import torch
 import toy
 from torch import nn
 
-from unmask.training import optimize, recipe
+from unmask.training import loop, optimize, recipe
 from unmask.training.optimize import Weights, decayed, hidden_matrices, orthogonal
 
 
@@ -81,7 +81,10 @@ def test_adamw_is_torchs_own():
         torch.testing.assert_close(after[-1][name], p.detach(), rtol=1e-5, atol=1e-7)
 
 
-OPTIMIZERS = [recipe.AdamW(), recipe.Lamb(), recipe.Muon(), recipe.Adafactor()]
+OPTIMIZERS = [
+    recipe.AdamW(), recipe.Lamb(), recipe.Muon(), recipe.Adafactor(),
+    recipe.Sgd(momentum=0.9, patience=1),
+]  # fmt: skip
 
 
 def test_lamb_is_algorithm_2_of_its_paper():
@@ -365,3 +368,45 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
     weights.settle(weights.reached)
     optimizer.step(0.1)
     assert float(weights.norm()) == 0
+
+
+def test_gradient_descent_is_torchs():
+    config = recipe.Sgd(momentum=0.9, weight_decay=0.0)
+    begin, after, gradients = steps_of(config, 3)
+    name = "backbone.up.weight"
+    x = torch.nn.Parameter(begin[name].clone())
+    theirs = torch.optim.SGD([x], lr=0.01, momentum=0.9)
+    for step in range(3):
+        x.grad = gradients[step][name].clone()
+        theirs.step()
+        torch.testing.assert_close(after[step][name], x.detach())
+
+
+def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
+    model = toy.model().eval()
+    weights = Weights(model)
+    optimizer = optimize.build(recipe.Sgd(patience=2), model, weights)
+    name, seen = "backbone.up.weight", []
+    for step, loss in enumerate([3.0, 2.0, 2.5, 2.4, 2.1, 2.2]):
+        weights.begin()
+        backward(model, step)
+        weights.settle(weights.reached)
+        optimizer.step(0.1)
+        if optimizer.means:
+            seen.append(weights.masters[name].clone())
+            torch.testing.assert_close(optimizer.means[name], torch.stack(seen).mean(0))
+        optimizer.hear(loss)
+    assert len(seen) == 1  # 2.1 was above 2.0, the best of all but the last two before it
+
+
+def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
+    run = toy.run(optimizer=recipe.Sgd(patience=1), steps=6)
+    for report in loop.train(run):
+        loop.hear(run, float(report.step))
+    name = "backbone.up.weight"
+    now, mean = run.weights.masters[name].clone(), run.optimizer.means[name].clone()
+    assert not torch.equal(now, mean)
+    with loop.averaged(run):
+        assert torch.equal(run.model.get_parameter(name), mean.bfloat16())
+    assert torch.equal(run.weights.masters[name], now)
+    assert torch.equal(loop.finish(run).get_parameter(name), mean)

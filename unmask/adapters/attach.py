@@ -15,9 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from unmask.heads.model import Model
-from unmask.model.canine import Canine
-from unmask.model.transformer import Transformer
+from unmask.heads.model import Model, Stack
 
 
 @dataclass
@@ -140,7 +138,7 @@ def use(model: Model, which: str | Sequence[str | None] | None) -> Generator[Non
     else:
         chosen = _by_row(which, model.device)
         check = _Rows(len(which))
-        stacks = [m for m in model.backbone.modules() if isinstance(m, Transformer | Canine)]
+        stacks = [m for m in model.backbone.modules() if isinstance(m, Stack)]
         checks = [s.register_forward_pre_hook(check, with_kwargs=True) for s in stacks]
     try:
         _activate(model, chosen)

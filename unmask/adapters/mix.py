@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from unmask.adapters.attach import Attachment, on_rows
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
+from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 
@@ -37,8 +38,11 @@ class MixModule(nn.Module):
 
     def __init__(self, spec: Mix, model: Model) -> None:
         super().__init__()
-        if isinstance(model.backbone, Canine):
-            raise ValueError("CANINE's layers stand for different places, and cannot be mixed")
+        if isinstance(model.backbone, Canine | Recurrent):
+            raise ValueError(
+                "CANINE's layers stand for different places and those of an LSTM may differ in "
+                "width: they cannot be mixed so"
+            )
         self.spec = spec
         self.attachment = Attachment()
         self.mixes = True

@@ -17,11 +17,12 @@ from torch.utils.hooks import RemovableHandle
 from unmask.adapters.attach import Attachment
 from unmask.batch import Batch, Visibility
 from unmask.heads.labels import LabelsHead
-from unmask.heads.model import Model
+from unmask.heads.model import Model, Stack
 from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, in_heads
 from unmask.model.cache import Cache
 from unmask.model.canine import Canine
+from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder, Transformer, Translated
 from unmask.published.card import longest
 
@@ -84,7 +85,7 @@ class PrefixModule(nn.Module):
 
     def __init__(self, spec: Prefix, model: Model) -> None:
         super().__init__()
-        decoder(model)
+        _attending(decoder(model))
         self.spec, self.attachment = spec, Attachment()
         self.a = model.stack
         width = 2 * self.a.n_layers * self.a.groups * self.a.d_head
@@ -111,7 +112,7 @@ class PrefixModule(nn.Module):
 
     def hook(self, model: Model) -> list[RemovableHandle]:
         """Stand before every text that the model's only stack, or its decoder, reads."""
-        stack = decoder(model)
+        stack = _attending(decoder(model))
         return [stack.register_forward_pre_hook(self._before, with_kwargs=True)]
 
     def _before(
@@ -151,7 +152,7 @@ class PromptModule(nn.Module):
     def __init__(self, spec: Prompt, model: Model) -> None:
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
-        self.a = reader(model).a
+        self.a = _attending(reader(model)).a
         self.vectors = nn.Parameter(torch.empty(spec.length, self.a.d_embed))
         self._first = any(
             isinstance(head, LabelsHead) and head.spec.pool == "first"
@@ -184,7 +185,7 @@ class PromptModule(nn.Module):
 
     def hook(self, model: Model) -> list[RemovableHandle]:
         """Stand before every text that the model's only stack, or its encoder, reads."""
-        stack = reader(model)
+        stack = _attending(reader(model))
         if isinstance(stack, Translated):
             raise ValueError(
                 "a prompt stands before texts of the model's own vocabulary, and this model's "
@@ -360,13 +361,11 @@ def places_before(spec: object) -> int:
     return spec.length if isinstance(spec, Prefix | Prompt) else 0
 
 
-def taken(model: Model, stack: Transformer | Canine) -> int:
+def taken(model: Model, stack: Stack) -> int:
     """Return how many places learned tokens take before the texts of a model's stack.
 
     Those of adapters that act.
     """
-    if isinstance(stack, Canine):
-        return 0
     here = {PrefixModule: decoder(model), PromptModule: reader(model)}
     return sum(
         places_before(module.spec)
@@ -377,39 +376,41 @@ def taken(model: Model, stack: Transformer | Canine) -> int:
     )
 
 
-def room(model: Model, stack: Transformer | Canine) -> int | None:
+def room(model: Model, stack: Stack) -> int | None:
     """Return how many tokens a text of a model's stack may have; None: its places do not end."""
     most = longest(stack.a)
     return None if most is None else max(most - taken(model, stack), 0)
 
 
-def decoder(model: Model) -> Transformer:
-    """Return the only stack, or the decoder of an encoder-decoder.
+def decoder(model: Model) -> Stack:
+    """Return the only stack, or the decoder of an encoder-decoder."""
+    backbone = model.backbone
+    return backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
+
+
+def reader(model: Model) -> Stack:
+    """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
+    backbone = model.backbone
+    return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
+
+
+def _attending(stack: Stack) -> Transformer:
+    """Return a stack whose attention reads what stands before a text.
 
     Raises:
-        ValueError: nothing can stand before its texts.
+        ValueError: it has none.
     """
-    backbone = model.backbone
-    return backbone.decoder if isinstance(backbone, EncoderDecoder) else _stack(backbone)
-
-
-def reader(model: Model) -> Transformer:
-    """Return the only stack, or the encoder of an encoder-decoder.
-
-    Raises:
-        ValueError: nothing can stand before its texts.
-    """
-    backbone = model.backbone
-    return backbone.encoder if isinstance(backbone, EncoderDecoder) else _stack(backbone)
-
-
-def _stack(backbone: Transformer | Canine) -> Transformer:
-    if isinstance(backbone, Canine):
+    if isinstance(stack, Canine):
         raise ValueError(
             "learned tokens cannot stand before CANINE's texts, whose characters are read in "
             "blocks; LoRA and bottlenecks can be attached"
         )
-    return backbone
+    if isinstance(stack, Recurrent):
+        raise ValueError(
+            "learned tokens cannot stand before the texts of an LSTM, which has no attention; LoRA "
+            "can be attached"
+        )
+    return stack
 
 
 def _named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

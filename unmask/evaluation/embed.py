@@ -7,12 +7,14 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unmask.adapters.prefix import reader
 from unmask.batch import Batch
-from unmask.generation.reading import at_rest, groups, reader
+from unmask.generation.reading import at_rest, groups
 from unmask.heads.labels import pool
-from unmask.heads.model import Model
+from unmask.heads.model import Model, Stack
 from unmask.model.canine import Canine
-from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.model.recurrent import Recurrent
+from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
 
 Pooling = Literal["mean", "first", "last", "none"]
@@ -72,7 +74,7 @@ def _layer(layer: int, n: int) -> int:
     return layer % (n + 1)
 
 
-def _blocks(stack: Transformer | Canine) -> Sequence[nn.Module]:
+def _blocks(stack: Stack) -> Sequence[nn.Module]:
     """List the blocks that read and write the vectors of all tokens."""
     if isinstance(stack, Canine):
         return (stack.first, stack.last)
@@ -87,6 +89,8 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
     the prompt's first (see `unmask.adapters.prefix.PromptModule`).
     """
     stack, backbone = reader(model), model.backbone
+    if isinstance(stack, Recurrent):
+        return stack.each(batch)[layer]
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unmask.adapters.prefix import taken
+from unmask.adapters.prefix import reader, taken
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
 from unmask.finetuning.ask import (
@@ -25,7 +25,6 @@ from unmask.finetuning.ask import (
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.generation.reading import reader
 from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from unmask.adapters.prefix import decoder, room
+from unmask.adapters.prefix import decoder, reader, room
 from unmask.generation.decode import generate
-from unmask.generation.reading import reader
 from unmask.generation.settings import Decoding
 from unmask.generation.wording import Wording
 from unmask.heads.model import Model

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from unmask.adapters.prefix import room
+from unmask.adapters.prefix import reader, room
 from unmask.batch import Batch, Example, Visibility
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad
-from unmask.model.canine import Canine
-from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -41,12 +40,6 @@ def at_rest(model: nn.Module) -> Generator[None]:
             yield
     finally:
         model.train(training)
-
-
-def reader(model: Model) -> Transformer | Canine:
-    """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
-    backbone = model.backbone
-    return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
 
 
 def framed(

@@ -1,7 +1,7 @@
 """Hidden states -> scores of labels: of a whole text, or of each token; with their losses."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -105,9 +105,13 @@ def among_rows(
     return logs, best & (n_best[group] == 1)
 
 
-Pool = Literal["first", "last", "mean", "compare", "both", "summary"]
-"""Which vectors stand for what a row reads: a token's, their mean, two texts', compared, two
-orders', added, or one that the network itself makes."""
+Pooled = Literal["first", "last", "mean", "max", "concat", "summary"]
+"""Which vectors stand for a text: a token's, their mean or the largest numbers of all, the last
+token's with both beside it, or one that the network itself makes."""
+Pool = Pooled | Literal["attention", "compare", "both"]
+"""Or which vectors stand for what a row reads: a mean with learned weights, two texts', compared,
+or two orders', added."""
+WIDER = {"concat": 3, "compare": 4}
 
 Layers = Literal["last", "all"]
 """Whose hidden states a head of labels reads."""
@@ -123,7 +127,10 @@ class Labels:
     loss: LabelLoss = OneOf()
     """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
     pool: Pool = "first"
-    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or their mean.
+    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or the mean of
+    all, or the largest of each number. "concat": the last token's, the largest and the mean side by
+    side (Howard and Ruder 2018, arXiv:1801.06146, section 3.3). "attention": a mean whose weights a
+    learned vector gives (Yang et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7).
     "compare": of a row with two texts, each read by itself, the means u and v of both, as
     [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "both": of a row
     with two texts in both orders, each order read by itself, the sum of the last tokens' hidden
@@ -165,11 +172,12 @@ class LabelsHead(nn.Module):
     def __init__(self, spec: Labels, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
-        width = a.d_model * (4 if spec.pool == "compare" else 1)
+        width = a.d_model * WIDER.get(spec.pool, 1)
         width *= a.n_layers + 1 if spec.layers == "all" else 1
         biased = "feed_forward" in a.bias
         self.dense = nn.Linear(width, a.d_model, bias=biased) if spec.dense else None
         self.norm = a.norm.build(a.d_model) if spec.norm else nn.Identity()
+        self.attend = Attend(width, a.d_model) if spec.pool == "attention" else None
         self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(a.d_model if spec.dense else width, spec.n_labels, bias=spec.bias)
 
@@ -182,13 +190,16 @@ class LabelsHead(nn.Module):
 
     def _pooled(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b _"]:
         how = self.spec.pool
+        if self.attend is not None:
+            return self.attend(hidden, _real(hidden, batch))
         if how == "compare":
             return compared(hidden, batch)
-        return added(hidden, batch) if how == "both" else pool(hidden, batch, how)
+        return added(hidden, batch) if how == "both" else pool(hidden, batch, cast(Pooled, how))
 
     def place(self, batch: Batch) -> Int[Tensor, "b"] | None:
         """Say which column of each row it reads; None: all."""
-        if self.spec.pool in ("mean", "compare", "both") or self.spec.layers == "all":
+        one = self.spec.pool in ("first", "last", "summary")
+        if not one or self.spec.layers == "all":
             return None
         if self.spec.pool == "last" and batch.last is not None:
             return batch.last
@@ -209,6 +220,22 @@ class LabelsHead(nn.Module):
             return Prediction(kept)
         term = self.spec.loss.term(said, batch, learning=self.training)
         return Prediction(kept, {self.spec.term: term})
+
+
+class Attend(nn.Module):
+    """A mean of hidden states, the more of one the more alike its map is to a learned vector."""
+
+    def __init__(self, width: int, d: int) -> None:
+        super().__init__()
+        self.map, self.context = nn.Linear(width, d), nn.Linear(d, 1, bias=False)
+
+    def forward(
+        self, hidden: Float[Tensor, "b t _"], real: Bool[Tensor, "b t"]
+    ) -> Float[Tensor, "b _"]:
+        """Weigh the hidden states of each text."""
+        scores = self.context(torch.tanh(self.map(hidden)))[..., 0].float()
+        weights = scores.masked_fill(~real, -torch.inf).softmax(-1)
+        return (hidden * weights[..., None].to(hidden.dtype)).sum(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,12 +296,12 @@ def _known(tensor: Tensor | None) -> Tensor:
 def pool(
     hidden: Float[Tensor, "b t d"],
     batch: Batch,
-    how: Literal["first", "last", "mean", "summary"],
-) -> Float[Tensor, "b d"]:
+    how: Pooled,
+) -> Float[Tensor, "b _"]:
     """Let one vector stand for each text.
 
-    Its first token's, its last token's, the mean over all but padding, or a summary, which is all
-    that is there.
+    Its first token's, its last token's, the mean or the largest over all but padding, three of
+    these, or a summary, which is all that is there.
     """
     if how in ("first", "summary"):
         return hidden[:, 0]
@@ -282,7 +309,12 @@ def pool(
         if batch.last is None:
             return hidden[:, -1]
         return hidden[torch.arange(len(hidden), device=hidden.device), batch.last]
-    return _mean(hidden, _real(hidden, batch))
+    if how == "concat":
+        return torch.cat([pool(hidden, batch, one) for one in ("last", "max", "mean")], -1)
+    real = _real(hidden, batch)
+    if how == "max":
+        return hidden.masked_fill(~real[..., None], -torch.inf).amax(1)
+    return _mean(hidden, real)
 
 
 def compared(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:

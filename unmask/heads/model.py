@@ -29,10 +29,12 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.decoder import Asker
+from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.vocabulary import Special
 
-Backbone = Transformer | EncoderDecoder | Canine
+Stack = Transformer | Canine | Recurrent
+Backbone = Stack | EncoderDecoder
 HeadSpec = (
     Language
     | Labels
@@ -133,6 +135,8 @@ def backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbon
         return EncoderDecoder(architecture)
     if isinstance(architecture, CanineArchitecture):
         return Canine(architecture)
+    if isinstance(architecture, RecurrentArchitecture):
+        return Recurrent(architecture)
     return Transformer(architecture)
 
 
@@ -291,7 +295,7 @@ class Model(nn.Module):
         Raises:
             ValueError: it cannot.
         """
-        if not isinstance(self.backbone, Transformer) or len(self.stacks) > 1:
+        if not isinstance(self.backbone, Transformer | Recurrent) or len(self.stacks) > 1:
             raise ValueError("only a model of one stack reads a memory of what stood before")
         self.backbone.check_recalls()
 

@@ -1,7 +1,7 @@
 """Architecture: one page on which every published Transformer differs from the next."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from unmask.model.adaptive import Adaptive
 from unmask.model.convolution import Convolution
@@ -109,8 +109,11 @@ class Architecture:
     arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
     initialize: Initialize = Normal()
 
+    counted: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff")
+    """Of which there is at least one."""
+
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
+        for name in self.counted:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if any(d < 1 for d in self.dilation):

@@ -112,4 +112,28 @@ class Glorot:
             nn.init.xavier_uniform_(module.weight)
 
 
-Initialize = Normal | FanIn | Small | Glorot
+@dataclass(frozen=True)
+class Uniform:
+    """Every matrix of an LSTM uniform within 1/sqrt(cells), as torch begins, vectors within 0.1.
+
+    Merity et al. 2018, arXiv:1708.02182, section 4. With `within`, all alike, biases zero (Zaremba
+    et al. 2014, arXiv:1409.2329, section 4.1).
+    """
+
+    within: float | None = None
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+            return
+        bound = self.within
+        if bound is None and name.endswith((".reads", ".recalls")):
+            bound = (module.weight.shape[0] // 4) ** -0.5
+            if module.bias is not None:
+                nn.init.uniform_(module.bias, -bound, bound)
+        bound = bound or 0.1
+        nn.init.uniform_(module.weight, -bound, bound)
+
+
+Initialize = Normal | FanIn | Small | Glorot | Uniform

@@ -93,6 +93,18 @@ class PositionModule(nn.Module):
 
 
 @dataclass(frozen=True)
+class InOrder:
+    """Nothing is said of places: the network reads in order (LSTMs), or finds it out.
+
+    A causal Transformer does (Haviv et al. 2022, arXiv:2203.16634).
+    """
+
+    def build(self, sizes: Sizes) -> PositionModule:
+        """Build nothing."""
+        return PositionModule()
+
+
+@dataclass(frozen=True)
 class Learned:
     """A vector for each place (Gehring et al. 2017; BERT, GPT-2)."""
 
@@ -807,7 +819,8 @@ def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b
 
 
 Position = (
-    Learned
+    InOrder
+    | Learned
     | Sinusoidal
     | BucketBias
     | LearnedAndBucketBias

@@ -27,6 +27,7 @@ from unmask.published import (
     lamda,
     llama,
     longformer,
+    lstm,
     mass,
     mbart,
     meena,
@@ -53,6 +54,7 @@ from unmask.published.card import Published
 from unmask.published.own import FAMILY, OWN, in_own_words
 
 _FAMILIES = (
+    lstm,
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,

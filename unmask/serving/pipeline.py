@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unmask.adapters.folder import is_adapter, open_any
-from unmask.adapters.prefix import room
+from unmask.adapters.prefix import reader, room
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
@@ -31,7 +31,7 @@ from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate, several, spoken, texts
 from unmask.generation.fill import Filled, fill
 from unmask.generation.prompted import Asked, ask, known
-from unmask.generation.reading import Group, at_rest, groups, reader
+from unmask.generation.reading import Group, at_rest, groups
 from unmask.generation.settings import Beam, Decoding, Ranked, decoding
 from unmask.generation.speculate import Draft
 from unmask.generation.wording import Wording

@@ -830,9 +830,11 @@ def _steps(job: _Job) -> bool:
                 log(report)
             if job.dev and (last or report.step % recipe.evaluate_every == 0):
                 memory = job.run.recipe.memory
-                result = loop.evaluate_on(job.run.model, job.dev, world.device, memory=memory)
-                for part, batches in job.dev_parts.items():
-                    result |= loop.evaluate_on(job.run.model, batches, world.device, part=part)
+                with loop.averaged(job.run):
+                    result = loop.evaluate_on(job.run.model, job.dev, world.device, memory=memory)
+                    for part, batches in job.dev_parts.items():
+                        result |= loop.evaluate_on(job.run.model, batches, world.device, part=part)
+                loop.hear(job.run, result["loss"])
                 if log is not None:
                     log.evaluation(report.step, result)
             stopped = stop.agreed(world)

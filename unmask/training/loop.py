@@ -576,8 +576,39 @@ def _take(run: Run, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
     run.optimizer.load(optimizer)
 
 
+@contextmanager
+def averaged(run: Run) -> Generator[None, None, None]:
+    """Let the mean of the weights stand in their place, where the optimizer keeps one."""
+    means = run.optimizer.means if isinstance(run.optimizer, optimize.Averaging) else {}
+    now = {name: run.weights.masters[name].clone() for name in means}
+    try:
+        _put(run, means)
+        yield
+    finally:
+        _put(run, now)
+
+
+def _put(run: Run, tensors: Mapping[str, Tensor]) -> None:
+    if tensors:
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                run.weights.masters[name].copy_(tensor)
+        run.weights.refresh()
+
+
+def hear(run: Run, loss: float) -> None:
+    """Tell the optimizer the loss on held-out text, where it asks."""
+    if isinstance(run.optimizer, optimize.Averaging):
+        run.optimizer.hear(loss)
+
+
 def finish(run: Run) -> nn.Module:
-    """End a run: return its model in float32, ready to evaluate and save."""
+    """End a run: return its model in float32, ready to evaluate and save.
+
+    Its weights are their mean, where the optimizer keeps one.
+    """
+    if isinstance(run.optimizer, optimize.Averaging):
+        _put(run, run.optimizer.means)
     run.weights.release()
     return run.model.eval()
 

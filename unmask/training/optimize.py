@@ -1,4 +1,4 @@
-"""What moves the weights: float32 masters, gradients summed over a step, and four optimizers."""
+"""What moves the weights: float32 masters, gradients summed over a step, and the optimizers."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -142,6 +142,20 @@ class Optimizer(Protocol):
         ...
 
 
+@runtime_checkable
+class Averaging(Protocol):
+    """An optimizer that may keep the mean of the weights, to be used in their place."""
+
+    def hear(self, loss: float) -> None:
+        """Take note of the loss on held-out text."""
+        ...
+
+    @property
+    def means(self) -> Mapping[str, Tensor]:
+        """The mean of each tensor, by name; none: it keeps none."""
+        ...
+
+
 def build(
     config: recipe.Optimizer,
     model: nn.Module,
@@ -173,6 +187,8 @@ def build(
         return Lamb(config, parts)
     if isinstance(config, recipe.Adafactor):
         return Adafactor(config, parts)
+    if isinstance(config, recipe.Sgd):
+        return Sgd(config, parts)
     matrices = hidden_matrices(model)
     return Muon(
         config,
@@ -410,6 +426,75 @@ class Adafactor:
 
 
 _OF_MATRIX = ("count", "rows", "columns")
+
+
+class Sgd:
+    """Gradient descent, with the mean of the weights once evaluations no longer get better."""
+
+    def __init__(self, config: recipe.Sgd, parts: Iterable[Part]) -> None:
+        self._config, parts = config, list(parts)
+        self._memory = Memory(parts, ("velocity",) if config.momentum else ())
+        self._means = Memory(parts, ("mean",))
+        self._heard: list[float] = []
+        self._taken: int | None = None
+        """Steps whose weights are in the mean; None: there is none yet."""
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Take one step at the learning rate `rate`."""
+        for part in self._memory.parts:
+            if part.master.grad is not None:
+                self._move(part, part.master.grad, rate * part.rate)
+        if self._taken is not None:
+            self._taken += 1
+            for part in self._means.parts:
+                self._means.of(part)["mean"].lerp_(part.master, 1 / self._taken)
+
+    def _move(self, part: Part, gradient: Tensor, rate: float) -> None:
+        if self._config.momentum:
+            velocity = self._memory.of(part)["velocity"]
+            gradient = velocity.mul_(self._config.momentum).add_(gradient)
+        if part.decayed:
+            part.master.mul_(1 - rate * self._config.weight_decay)
+        part.master.add_(gradient, alpha=-rate)
+
+    def hear(self, loss: float) -> None:
+        """Take note of the loss on held-out text; begin the mean where it is time to."""
+        patience = self._config.patience
+        if patience is None:
+            return
+        before = self._heard[:-patience]
+        if self._taken is None and before and loss > min(before):
+            self._taken = 0
+        self._heard.append(loss)
+
+    @property
+    def means(self) -> Mapping[str, Tensor]:
+        """The mean of each tensor over the steps since evaluations no longer got better."""
+        if not self._taken:
+            return {}
+        return {part.name: self._means.of(part)["mean"] for part in self._means.parts}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What each tensor was moved by, its mean, the losses heard and the steps averaged."""
+        said = torch.tensor(self._heard, dtype=torch.float64)
+        taken = torch.tensor(-1 if self._taken is None else self._taken)
+        own = {_HEARD: said, _TAKEN: taken} if self._config.patience else {}
+        return self._memory.tensors() | self._means.tensors() | own
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what `tensors` said."""
+        left = dict(tensors)
+        if self._config.patience:
+            self._heard = left.pop(_HEARD, torch.zeros(0)).tolist()
+            taken = int(left.pop(_TAKEN, torch.tensor(-1)))
+            self._taken = None if taken < 0 else taken
+        means = {name: t for name, t in left.items() if name.endswith(".mean")}
+        self._means.load(means)
+        self._memory.load({name: t for name, t in left.items() if name not in means})
+
+
+_HEARD, _TAKEN = "heard", "taken"
 
 
 class Muon:

@@ -102,7 +102,25 @@ class Adafactor:
                 raise ValueError(f"optimizer.{name} must be above 0, got {getattr(self, name)}")
 
 
-Optimizer = AdamW | Lamb | Muon | Adafactor
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """Each number goes down its gradient (Robbins and Monro 1951, doi:10.1214/aoms/1177729586)."""
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    patience: int | None = None
+    """Once the held-out loss is above the best of all but the last so many evaluations, the mean of
+    the weights of all steps from there on is what is evaluated and kept: NT-ASGD (Merity et al.
+    2018, arXiv:1708.02182, algorithm 1). None: never."""
+
+    def __post_init__(self) -> None:
+        _between("optimizer.momentum", self.momentum, 0.0, 1.0)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"optimizer.patience must be at least 1, got {self.patience}")
+
+
+Optimizer = AdamW | Lamb | Muon | Adafactor | Sgd
 
 
 @dataclass(frozen=True, kw_only=True)

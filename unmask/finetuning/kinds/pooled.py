@@ -1,5 +1,6 @@
 """What stands for a text, or for two: an option of every kind that a head of labels answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,11 +18,12 @@ class PoolOptions:
     """What a head of labels reads of a text."""
 
     pool: Pool | None = None
-    """The token whose vector stands for a text, the mean over all, or of two texts, each read by
-    itself, their means, compared, or of both their orders the last tokens (see `Labels.pool`).
-    None: the model's own, the first of an encoder (Devlin et al. 2019, section 4.1) and the last of
-    a decoder (Radford et al. 2018, section 3.2); but of a model without a trained pooler the mean,
-    or "compare" (see `without_pooler`)."""
+    """The token whose vector stands for a text, the mean over all, their largest numbers, all three
+    side by side, a mean with learned weights, or of two texts, each read by itself, their means,
+    compared, or of both their orders the last tokens (see `Labels.pool`). None: the model's own,
+    the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et
+    al. 2018, section 3.2); but of a model without a trained pooler the mean, or "compare" (see
+    `without_pooler`)."""
     layers: Layers | None = None
     """Whose vectors are read: those of the last layer, or of all, side by side (see
     `Labels.layers`). None: the last one's, but all to compare two texts, and of a model without a
@@ -33,6 +35,15 @@ class PoolOptions:
     """The answer is the same in whichever order two texts are given: of a decoder with added tokens
     both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
     None: that of a number is, and that of labels is not."""
+
+
+OF_DECODERS = ("last", "mean", "max", "concat", "attention")
+"""What may stand for a text whose first token has read no other."""
+
+
+def _any(words: Sequence[str]) -> str:
+    *some, last = map(repr, words)
+    return f"{', '.join(some)} or {last}"
 
 
 def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
@@ -49,16 +60,16 @@ def head_of_labels(task: Task, card: Published, options: PoolOptions) -> Labels:
     if (pool, layers) == (card.labels.pool, card.labels.layers):
         return card.labels
     causal, orders = asked_stack(card.architecture).causal, has_two(task)
-    if has_encoder(card) and pool not in ("last", "mean"):
+    if has_encoder(card) and pool not in OF_DECODERS:
         raise ValueError(
-            f"options.pool must be 'last' or 'mean' for {card.name}, whose decoder reads forward "
-            f"and all of its source at once, got {pool!r}"
+            f"options.pool must be {_any(OF_DECODERS)} for {card.name}, whose decoder reads "
+            f"forward and all of its source at once, got {pool!r}"
         )
     if pool == "first" and causal:
-        fits = "'last', 'mean' or 'compare'" if reads_two(task) else "'last' or 'mean'"
-        fits = "'last', 'mean', 'compare' or 'both'" if orders else fits
+        fits = (*OF_DECODERS, *["compare"] * reads_two(task), *["both"] * orders)
         raise ValueError(
-            f"options.pool must be {fits} for {card.name}, which only reads forward, got {pool!r}"
+            f"options.pool must be {_any(fits)} for {card.name}, which only reads forward, "
+            f"got {pool!r}"
         )
     if pool == "compare" and not reads_two(task):
         raise ValueError("options.pool 'compare' is for two texts, and one is read")

@@ -1,0 +1,211 @@
+"""LSTMs: what torch's own say, in both directions, through padding, memories and caches."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from unmask.batch import Batch, Memory, Visibility
+from unmask.model.recurrent import Recurrent, RecurrentArchitecture
+
+V, T = 30, 7
+SMALL = RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=2, d_ff=12, causal=True)
+TOGETHER = replace(SMALL, reads="together", causal=False)
+APART = replace(
+    SMALL, d_model=16, embed_width=8, d_ff=24, reads="apart", projected=True, residual=True,
+    clip=0.3, causal=False,
+)  # fmt: skip
+LENGTHS = (T, 4, 1)
+
+
+def build(a: RecurrentArchitecture) -> Recurrent:
+    torch.manual_seed(0)
+    network = Recurrent(a).eval()
+    for p in network.parameters():
+        nn.init.normal_(p, std=0.5)
+    return network
+
+
+def theirs(ours: Recurrent, layers: nn.ModuleList, i: int) -> nn.LSTM:
+    read, cells, said = ours.a.sizes(i)
+    both = ours.a.reads == "together"
+    narrow = said if ours.a.projected else 0
+    lstm = nn.LSTM(read, cells, batch_first=True, bidirectional=both, proj_size=narrow)
+    ways = [("", layers[i])] + ([("_reverse", ours.backward_layers[i])] if both else [])
+    with torch.no_grad():
+        for suffix, layer in ways:
+            getattr(lstm, f"weight_ih_l0{suffix}").copy_(layer.reads.weight)
+            getattr(lstm, f"weight_hh_l0{suffix}").copy_(layer.recalls.weight)
+            getattr(lstm, f"bias_ih_l0{suffix}").copy_(layer.reads.bias)
+            getattr(lstm, f"bias_hh_l0{suffix}").zero_()
+            if narrow:
+                getattr(lstm, f"weight_hr_l0{suffix}").copy_(layer.projects.weight)
+    return lstm
+
+
+def some(causal: bool = True, padded: bool = False) -> Batch:
+    torch.manual_seed(1)
+    ids = torch.randint(0, V, (len(LENGTHS), T))
+    if not padded:
+        return Batch(inputs=ids, visibility=Visibility(causal=causal))
+    document = torch.tensor([[0] * n + [-1] * (T - n) for n in LENGTHS])
+    last = torch.tensor(LENGTHS) - 1
+    return Batch(inputs=ids, visibility=Visibility(document=document, causal=causal), last=last)
+
+
+@torch.no_grad()
+def test_a_stack_says_what_torch_says() -> None:
+    network, batch = build(SMALL), some()
+    x = network.tokens(batch.inputs)
+    for i in range(2):
+        x, _ = theirs(network, network.layers, i)(x)
+    torch.testing.assert_close(network(batch), x)
+
+
+@torch.no_grad()
+def test_both_directions_say_what_torch_says_of_padded_texts() -> None:
+    network, batch = build(TOGETHER), some(causal=False, padded=True)
+    x = network.tokens(batch.inputs)
+    for i in range(2):
+        packed = pack_padded_sequence(x, torch.tensor(LENGTHS), batch_first=True)
+        x, _ = pad_packed_sequence(theirs(network, network.layers, i)(packed)[0], batch_first=True)
+    torch.testing.assert_close(network(batch), x)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+def test_two_stacks_that_know_nothing_of_each_other() -> None:
+    free = replace(APART, clip=None, residual=False)
+    network, batch = build(free), some(causal=False)
+    forth = back = network.tokens(batch.inputs)
+    back = back.flip(1)
+    for i in range(2):
+        forth, _ = theirs(network, network.layers, i)(forth)
+        back, _ = theirs(network, network.backward_layers, i)(back)
+    torch.testing.assert_close(network(batch), torch.cat((forth, back.flip(1)), -1))
+
+
+@torch.no_grad()
+def test_texts_of_a_row_and_padding_change_nothing() -> None:
+    for a in (SMALL, TOGETHER, APART):
+        network = build(a)
+        ids = some().inputs[:1]
+        documents = torch.tensor([[0, 0, 0, 1, 1, -1, -1]])
+        packed = network(Batch(inputs=ids, visibility=Visibility(document=documents)))
+        first = network(Batch(inputs=ids[:, :3], visibility=Visibility(causal=a.causal)))
+        second = network(Batch(inputs=ids[:, 3:5], visibility=Visibility(causal=a.causal)))
+        torch.testing.assert_close(packed[:, :3], first)
+        torch.testing.assert_close(packed[:, 3:5], second)
+
+
+@torch.no_grad()
+def test_cells_and_what_is_projected_are_clipped() -> None:
+    network = build(replace(APART, residual=False))
+    said = network(some(causal=False))
+    assert said.abs().max() == pytest.approx(0.3)
+    assert build(replace(APART, clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
+
+
+@torch.no_grad()
+def test_layers_side_by_side_are_those_one_by_one() -> None:
+    network, batch = build(APART), some(causal=False)
+    each = network.each(batch)
+    assert [y.shape[-1] for y in each] == [16, 16, 16]
+    torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kept", [None, 2])
+def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) -> None:
+    network, batch = build(SMALL), some()
+    memory, said, at = Memory(1), [], 0
+    whole = network(batch)
+    for end in (3, 4, T):
+        piece = replace(batch, inputs=batch.inputs[:, at:end], memory=memory)
+        if kept is not None and end == 3:
+            network(replace(piece, kept=kept))  # what comes after is read, and not remembered
+            piece = replace(piece, inputs=batch.inputs[:, kept:end])
+            at = kept
+        said.append(network(piece))
+        at = end
+    begun = whole if kept is None else whole[:, kept:]
+    torch.testing.assert_close(torch.cat(said, 1), begun)
+
+
+def test_no_gradient_passes_into_a_memory_and_rows_must_be_the_same() -> None:
+    network, batch = build(SMALL), some()
+    memory = Memory(1)
+    network(replace(batch, memory=memory))
+    assert len(memory.states) == 4
+    assert not any(x.requires_grad for x in memory.states)
+
+
+def test_only_a_network_that_reads_forward_goes_on() -> None:
+    for a in (TOGETHER, APART):
+        with pytest.raises(ValueError, match="only a network that reads forward"):
+            build(a)(replace(some(causal=False), memory=Memory(1)))
+
+
+@torch.no_grad()
+def test_tokens_are_taken_back_as_far_as_they_are_known() -> None:
+    network, batch = build(SMALL), some()
+    cache = network.new_cache()
+    network(replace(batch, inputs=batch.inputs[:, :4]), cache)
+    cache.cut(2)
+    said = network(replace(batch, inputs=batch.inputs[:, 2:]), cache)
+    torch.testing.assert_close(said, network(batch)[:, 2:])
+    many = network.new_cache()
+    network(replace(batch, inputs=batch.inputs.repeat(1, 3)), many)
+    with pytest.raises(ValueError, match="cannot be taken back"):
+        many.cut(2)
+
+
+def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
+    network = build(replace(SMALL, n_layers=0, variational=True, input_dropout=0.5, causal=False))
+    network.a = replace(network.a, embed_width=8)
+    network.train()
+    with torch.no_grad():
+        network.tokens.weight.fill_(1.0)
+        said = network(some(causal=False))
+    assert set(said.unique().tolist()) == {0.0, 2.0}
+    assert (said == said[:, :1]).all()
+    assert (said[0, 0] != said[1, 0]).any()
+
+
+def test_a_token_is_dropped_wherever_it_stands_and_a_map_for_a_whole_text() -> None:
+    network = build(replace(SMALL, token_dropout=0.5)).train()
+    ids = torch.tensor([[3, 4, 3, 4, 3, 4]])
+    x = network.vectors(Batch(inputs=ids))
+    assert torch.equal(x[:, 0], x[:, 2])
+    assert torch.equal(x[:, 1], x[:, 5])
+    drops = build(replace(SMALL, weight_dropout=0.5)).train()
+    batch = some()
+    torch.manual_seed(0)
+    first = drops(batch)
+    torch.manual_seed(0)
+    assert torch.equal(first, drops(batch))
+    assert not torch.equal(first, drops(batch))
+
+
+def test_no_layers_are_a_table_of_vectors() -> None:
+    network = build(RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=0, d_ff=1))
+    batch = some(causal=False, padded=True)
+    torch.testing.assert_close(network(batch)[0], network.tokens(batch.inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gated": True}, "gated = True is nothing that an LSTM has"),
+        ({"causal": False}, "causal = False does not go with reads = 'forward'"),
+        ({"reads": "together"}, "causal = True does not go with reads = 'together'"),
+        ({"n_layers": -1}, "n_layers must be at least 0, got -1"),
+        ({"d_model": 0}, "d_model must be at least 1, got 0"),
+        ({"weight_dropout": 1.0}, "weight_dropout must be from 0 to below 1, got 1.0"),
+    ],
+)
+def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(SMALL, **changes)

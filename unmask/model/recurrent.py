@@ -1,0 +1,431 @@
+"""Recurrent networks: a text is read token by token, what was read is a state of fixed size.
+
+With no layers it is a table of vectors: what word2vec learns.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch, Memory
+from unmask.model.adaptive import AdaptiveEmbedding
+from unmask.model.architecture import Architecture
+from unmask.model.decoder import Asker
+from unmask.model.initialize import Initialize, Uniform
+from unmask.model.parts import Dropout
+from unmask.model.positions import InOrder, Position
+from unmask.model.transformer import table_of
+
+State = tuple[Float[Tensor, "b _"], Float[Tensor, "b _"]]
+"""What an LSTM says and what its cells hold, after the last token read."""
+RECENT = 8
+"""Tokens that may be taken back of what was said, without asking for more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentArchitecture(Architecture):
+    """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735).
+
+    `d_ff` counts the cells of a layer, of both directions together; the last layer has `d_model`,
+    unless what all layers say is `projected`.
+    """
+
+    n_heads: int = 1
+    reads: Literal["forward", "together", "apart"] = "forward"
+    """Or in both directions, half of the width each: each layer reads what both have said below, or
+    two stacks know nothing of each other (Peters et al. 2018, arXiv:1802.05365, section 3.1)."""
+    projected: bool = False
+    """A map narrows what the cells say to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
+    residual: bool = False
+    """What a layer above the first reads is added to what it says (Peters et al. 2018, section
+    3.4)."""
+    clip: float | None = None
+    """Cells, and what is projected, stay within this of zero (released code of ELMo)."""
+    variational: bool = False
+    """In training the same numbers of a text are dropped at all of its tokens (Gal and Ghahramani
+    2016, arXiv:1512.05287)."""
+    input_dropout: float = 0.0
+    """Of token vectors. `dropout` is that between layers, `final_dropout` that of the last."""
+    token_dropout: float = 0.0
+    """How often a token is dropped, wherever it stands (Gal and Ghahramani 2016, section 4)."""
+    weight_dropout: float = 0.0
+    """Of the maps from what a layer said to what it says next (Merity et al. 2018,
+    arXiv:1708.02182, section 2)."""
+    position: Position = InOrder()
+    initialize: Initialize = Uniform()
+
+    counted: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_heads", "d_ff")
+    no: ClassVar[tuple[str, ...]] = (
+        "n_kv_heads", "head_width", "kinds", "shared", "window", "dilation", "global_attention",
+        "n_segments", "norm_embedding", "norm_final", "query_key_norm", "attention_gate", "mixed",
+        "parallel", "convolution", "gated", "scale", "score_cap", "cross", "layer_dropout",
+    )  # fmt: skip
+    """Fields of an Architecture that this network does not have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_layers < 0:
+            raise ValueError(f"n_layers must be at least 0, got {self.n_layers}")
+        for name in self.no:
+            if getattr(self, name):
+                raise ValueError(f"{name} = {getattr(self, name)!r} is nothing that an LSTM has")
+        if self.position != InOrder():
+            raise ValueError(f"an LSTM knows the order of tokens alone, got {self.position}")
+        if self.causal != (self.reads == "forward" and self.n_layers > 0):
+            raise ValueError(f"causal = {self.causal} does not go with reads = {self.reads!r}")
+        if self.reads != "forward" and (self.d_model % 2 or self.d_ff % 2):
+            raise ValueError(
+                f"both directions have half of d_model {self.d_model} and of d_ff {self.d_ff}"
+            )
+        if self.n_layers == 0 and self.d_embed != self.d_model:
+            raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
+        for name in ("input_dropout", "token_dropout", "weight_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
+
+    @property
+    def ways(self) -> int:
+        """In how many directions a text is read."""
+        return 1 if self.reads == "forward" else 2
+
+    def sizes(self, i: int) -> tuple[int, int, int]:
+        """Return what one direction of layer i reads, its cells, and what it says."""
+        said = self.d_model if self.projected or i == self.n_layers - 1 else self.d_ff
+        below = self.d_embed if i == 0 else self.sizes(i - 1)[2] * self.ways
+        read = below // 2 if i and self.reads == "apart" else below
+        cells = self.d_ff if self.projected else said
+        return read, cells // self.ways, said // self.ways
+
+    def dropping(self, rate: float) -> "RecurrentArchitecture":
+        """Return the same with another dropout; wherever it has any.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        some = ("input_dropout", "weight_dropout", "token_dropout")
+        inner = {name: rate for name in some if getattr(self, name)}
+        return replace(cast(RecurrentArchitecture, super().dropping(rate)), **inner)
+
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs a token, embedding and head apart."""
+        weights = 0
+        for read, cells, said in map(self.sizes, range(self.n_layers)):
+            weights += self.ways * (4 * cells * (read + said) + cells * said * self.projected)
+        return 2.0 * weights
+
+
+class SameDropout(nn.Module):
+    """The same numbers of a text are dropped at all of its tokens, others of each text."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """Drop in training, do nothing otherwise."""
+        if not self.training or self.rate == 0:
+            return x
+        return x * F.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.rate)
+
+
+class Lstm(nn.Module):
+    """One layer in one direction; gates stand as in torch: input, forget, new, output."""
+
+    def __init__(self, a: RecurrentArchitecture, i: int) -> None:
+        super().__init__()
+        read, cells, said = a.sizes(i)
+        self.reads = nn.Linear(read, 4 * cells)
+        self.recalls = nn.Linear(said, 4 * cells, bias=False)
+        self.projects = nn.Linear(cells, said, bias=False) if a.projected else None
+        self.clip, self.weight_dropout = a.clip, a.weight_dropout
+
+    def begin(self, x: Float[Tensor, "b t _"]) -> State:
+        """Return the state before any token."""
+        said, cells = self.recalls.in_features, self.reads.out_features // 4
+        return x.new_zeros(len(x), said), x.new_zeros(len(x), cells)
+
+    def forward(
+        self, x: Float[Tensor, "b t _"], state: State
+    ) -> tuple[Float[Tensor, "b t _"], State]:
+        """Read a text on from a state; return what was said at each token, and the last state."""
+        recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
+        if self.projects is None and self.clip is None:
+            h, c = (x[None] for x in state)
+            none = torch.zeros_like(self.reads.bias)
+            weights = [self.reads.weight, recalls, self.reads.bias, none]
+            said, h, c = torch.lstm(x, (h, c), weights, True, 1, 0.0, self.training, False, True)
+            return said, (h[0], c[0])
+        all_said: list[Tensor] = []
+        for gates in self.reads(x).unbind(1):
+            state = self.step(gates, state, recalls)
+            all_said.append(state[0])
+        return torch.stack(all_said, 1), state
+
+    def step(self, gates: Float[Tensor, "b g"], state: State, recalls: Tensor) -> State:
+        """Take a token, as `reads` made gates of it."""
+        h, c = state
+        into, keep, new, out = F.linear(h, recalls).add_(gates).chunk(4, -1)
+        c = torch.sigmoid(keep) * c + torch.sigmoid(into) * torch.tanh(new)
+        c = c if self.clip is None else c.clamp(-self.clip, self.clip)
+        h = torch.sigmoid(out) * torch.tanh(c)
+        if self.projects is not None:
+            h = self.projects(h)
+            h = h if self.clip is None else h.clamp(-self.clip, self.clip)
+        return h, c
+
+
+class RecurrentCache:
+    """States after the last tokens of some texts, so that a token is read once."""
+
+    def __init__(self, back: int = 0) -> None:
+        self._states: deque[list[State]] = deque(maxlen=max(back, RECENT) + 1)
+        self.length = 0
+        """Tokens read so far."""
+        self.prefix = 0
+
+    @property
+    def states(self) -> list[State] | None:
+        """Those of all layers after the last token; None: nothing was read."""
+        return self._states[-1] if self._states else None
+
+    def append(self, states: list[State], n: int) -> None:
+        """Remember the states after n more tokens."""
+        if n != 1:
+            self._states.clear()
+        self._states.append(states)
+        self.length += n
+
+    def begin_with(self, n: int) -> None:
+        """Refuse learned tokens before the text.
+
+        Raises:
+            ValueError: there are some.
+        """
+        if n:
+            raise ValueError("a recurrent network has no learned tokens before its text")
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only these rows of the batch, in this order."""
+        for i, states in enumerate(self._states):
+            self._states[i] = [(h[rows], c[rows]) for h, c in states]
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first `length` tokens.
+
+        Raises:
+            ValueError: the state after them is forgotten.
+        """
+        gone = max(self.length - length, 0)
+        if gone and gone >= len(self._states):
+            raise ValueError(f"{gone} tokens cannot be taken back: the state before is forgotten")
+        for _ in range(gone):
+            self._states.pop()
+        self.length -= gone
+
+
+class Recurrent(nn.Module):
+    """Token ids [b t] -> hidden states [b t d]."""
+
+    def __init__(self, a: RecurrentArchitecture) -> None:
+        super().__init__()
+        self.a = a
+        self.tokens = table_of(a)
+        self.layers = nn.ModuleList(Lstm(a, i) for i in range(a.n_layers))
+        back = a.n_layers if a.ways == 2 else 0
+        self.backward_layers = nn.ModuleList(Lstm(a, i) for i in range(back))
+        drop = SameDropout if a.variational else Dropout
+        self.input_dropout = drop(a.input_dropout)
+        self.dropout, self.final_dropout = drop(a.dropout), drop(a.final_dropout)
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return self.a.d_model
+
+    @property
+    def table(self) -> nn.Embedding | AdaptiveEmbedding:
+        """The table of token vectors, which a head may be tied to."""
+        return self.tokens
+
+    @property
+    def narrows(self) -> bool:
+        """It cannot make `batch.only`: a state is made of all before it."""
+        return False
+
+    def roomy(self, batch: Batch) -> Batch:
+        """Return the batch as it is: no text depends on the padding behind it."""
+        return batch
+
+    def new_cache(self, back: int = 0) -> RecurrentCache:
+        """Make an empty cache, of which the last `back` tokens may be taken back."""
+        return RecurrentCache(back)
+
+    def flops(self, length: int) -> float:
+        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
+        return self.a.flops(length)
+
+    def check_recalls(self) -> None:
+        """Check that the network can go on from a state.
+
+        Raises:
+            ValueError: it reads in both directions, or has no layers.
+        """
+        if not self.a.causal:
+            raise ValueError("only a network that reads forward goes on from what stood before")
+
+    def vectors(self, batch: Batch) -> Float[Tensor, "b t e"]:
+        """Return the vectors of tokens, wherever they stand."""
+        x = self.tokens(batch.inputs)
+        if self.training and self.a.token_dropout:
+            there = F.dropout(x.new_ones(self.a.vocab_size, 1), self.a.token_dropout)
+            x = x * there[batch.inputs]
+        return self.input_dropout(x)
+
+    def forward(
+        self, batch: Batch, cache: RecurrentCache | None = None, decoder: Asker | None = None
+    ) -> Float[Tensor, "b t _"]:
+        """Run the stack over a batch; with a cache, over tokens that follow those already read.
+
+        Raises:
+            ValueError: something is to ask its layers, which nothing can; or it reads in both
+                directions and is to go on.
+        """
+        if decoder is not None:
+            raise ValueError("nothing asks the layers of a recurrent network")
+        x = self.vectors(batch)
+        if cache is not None:
+            return self._go_on(x, batch, cache)
+        if batch.memory is not None:
+            return self._recall(x, batch, batch.memory)
+        layers = self._layers(x, batch)
+        return torch.cat(layers, -1) if batch.all_layers else layers[-1]
+
+    def each(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:
+        """Return what enters the first layer and what each layer says, the last one at last."""
+        return self._layers(self.vectors(batch), batch)
+
+    def _layers(self, x: Float[Tensor, "b t e"], batch: Batch) -> list[Tensor]:
+        ahead = self.a.ways == 1 and batch.visibility.document is None
+        texts = Texts(None, None, x.shape[:2]) if ahead else Texts.of(batch)
+        return [texts.together(y) for y in self._read(texts.apart(x), texts)]
+
+    def _read(
+        self, x: Float[Tensor, "n l e"], texts: "Texts", states: list[State] | None = None
+    ) -> list[Tensor]:
+        """Return what enters the first layer and what each says of texts, each in a row."""
+        twice = self.a.reads == "apart"
+        said = [torch.cat((x, x), -1) if twice and self.a.n_layers else x]
+        for i, layer in enumerate(self.layers):
+            below = said[-1] if i else x
+            forth = below
+            if twice and i:
+                forth, below = below.chunk(2, -1)
+            state = cast(Lstm, layer).begin(x) if states is None else states[i]
+            y, state = layer(forth, state)
+            if states is not None:
+                states[i] = state
+            if self.a.ways == 2:
+                back = cast(Lstm, self.backward_layers[i])
+                read = texts.turned(below)
+                y = torch.cat((y, texts.turned(back(read, back.begin(x))[0])), -1)
+            if self.a.residual and i:
+                y = y + said[-1]
+            last = i == self.a.n_layers - 1
+            said.append(self.final_dropout(y) if last else self.dropout(y))
+        return said
+
+    def _recall(
+        self, x: Float[Tensor, "b t e"], batch: Batch, memory: Memory
+    ) -> Float[Tensor, "b t _"]:
+        """Go on from the states that a memory holds, and leave there those after the last token.
+
+        After the first `batch.kept`, where the batch says so. Its states are those of all layers in
+        turn, what was said and what cells hold, [b 1 d] each.
+        """
+        self.check_recalls()
+        known = [y[:, 0] for y in memory.states]
+        begun = [cast(Lstm, layer).begin(x) for layer in self.layers]
+        states = list(zip(known[::2], known[1::2], strict=True)) if known else begun
+        states = [(h.to(x.dtype), c.to(x.dtype)) for h, c in states]
+        kept = x.shape[1] if batch.kept is None else batch.kept
+        layers = self._read(x[:, :kept], Texts(None, None, x[:, :kept].shape[:2]), states)
+        memory.states = [y.detach()[:, None] for state in states for y in state]
+        if kept < x.shape[1]:
+            more = self._read(x[:, kept:], Texts(None, None, x[:, kept:].shape[:2]), states)
+            layers = [torch.cat(both, 1) for both in zip(layers, more, strict=True)]
+        return torch.cat(layers, -1) if batch.all_layers else layers[-1]
+
+    def _go_on(
+        self, x: Float[Tensor, "b t e"], batch: Batch, cache: RecurrentCache
+    ) -> Float[Tensor, "b t _"]:
+        """Read on from a cache, token by token; padding before a text is not read."""
+        self.check_recalls()
+        document = batch.visibility.document
+        fresh = None if document is None else document[:, -x.shape[1] :] < 0
+        states = cache.states or [cast(Lstm, layer).begin(x) for layer in self.layers]
+        said: list[Tensor] = []
+        for t in range(x.shape[1]):
+            states = list(states)
+            one = Texts(None, None, x[:, t : t + 1].shape[:2])
+            said.append(self._read(x[:, t : t + 1], one, states)[-1])
+            if fresh is not None:
+                there = ~fresh[:, t, None]
+                states = [(h * there, c * there) for h, c in states]
+            cache.append(states, 1)
+        return torch.cat(said, 1)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Where the texts of a batch stand, so that each can be read from its beginning and its end."""
+
+    index: Int[Tensor, "n l"] | None
+    """The place of each token of each text in the flattened batch; 0 behind its end. None: each row
+    is one text."""
+    real: Bool[Tensor, "n l"] | None
+    shape: torch.Size
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Texts":
+        """Find the texts of a batch: the runs of one document in a row, padding apart."""
+        document = batch.visibility.document
+        if document is None and batch.last is None:
+            return cls(None, None, batch.inputs.shape)
+        if document is None:
+            document = torch.where(batch.read(), 0, -1)
+        begins = torch.ones_like(document, dtype=torch.bool)
+        begins[:, 1:] = document[:, 1:] != document[:, :-1]
+        number = begins.flatten().cumsum(0) - 1
+        place = torch.arange(len(number), device=number.device)
+        first = place[begins.flatten()]
+        ends = torch.cat((first[1:], first.new_tensor([len(number)])))
+        kept = document.flatten()[first] >= 0
+        first, lengths = first[kept], (ends - first)[kept]
+        column = torch.arange(int(lengths.max()) if len(lengths) else 0, device=number.device)
+        real = column < lengths[:, None]
+        return cls((first[:, None] + column) * real, real, batch.inputs.shape)
+
+    def apart(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "n l d"]:
+        """Lay each text in a row of its own."""
+        return x if self.index is None else x.flatten(0, 1)[self.index]
+
+    def together(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
+        """Lay texts back where they stood; padding is zeros."""
+        if self.index is None or self.real is None:
+            return x
+        flat = x.new_zeros(self.shape.numel(), x.shape[-1])
+        flat = flat.index_put((self.index[self.real],), x[self.real])
+        return flat.unflatten(0, self.shape)
+
+    def turned(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+        """Turn each text round, what is behind its end apart."""
+        if self.real is None:
+            return x.flip(1)
+        column = torch.arange(x.shape[1], device=x.device)
+        back = (self.real.sum(1, keepdim=True) - 1 - column).clamp(min=0)
+        return x.gather(1, back[..., None].expand_as(x))
