@@ -48,6 +48,8 @@ def denoised(objective: AnyObjective) -> str | None:
         return denoised(objective.objective)
     if isinstance(objective, Hide) and isinstance(objective.conceal, Sentinels):
         return "spans"
+    if isinstance(objective, Denoise) and not objective.noises:
+        return "nothing: all of the text is asked, once it is read"
     if isinstance(objective, Denoise):
         return "spans, and the order of sentences; all of the text is asked"
     return DENOISED.get(objective)

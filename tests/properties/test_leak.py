@@ -16,7 +16,7 @@ NEITHER = {"canine"}
 """Reads no order and no packed texts; tests/model/test_canine.py says what it reads."""
 FAMILIES = {card.family: card for card in MODELS.values() if card.family not in NEITHER}
 """One card a family: sizes do not change who sees whom."""
-IN_ORDER = {"lstm"}
+IN_ORDER = {"lstm", "awd-lstm"}
 """They see what stands before, whatever else a batch says is visible."""
 TWO_STACKS = [
     family

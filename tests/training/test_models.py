@@ -18,7 +18,7 @@ from unmask.training.recipe import AdamW, Muon, Recipe
 
 V = 70
 FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini", "bart-mini")
-STOPPED = ("canine-mini", "coco-lm-mini", "meena-mini", "mass-mini", "ul2-mini")
+STOPPED = ("canine-mini", "coco-lm-mini", "meena-mini", "mass-mini", "ul2-mini", "awd-lstm")
 SPECIALS = {
     "bert-mini": Special(
         size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
@@ -46,6 +46,7 @@ SPECIALS = {
         ids=frozenset(range(5)),
     ),
 }  # fmt: skip
+SPECIALS["awd-lstm"] = SPECIALS["gpt2-mini"]
 SPECIALS["mass-mini"] = SPECIALS["bert-mini"]
 SPECIALS["ul2-mini"] = replace(
     SPECIALS["t5-mini"], modes=(3, 4, 48), ids=SPECIALS["t5-mini"].ids | {3, 4, 48}

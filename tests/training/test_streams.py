@@ -53,6 +53,25 @@ def begun(shards: Shards, recipe: Recipe = RECIPE) -> loop.Run:
     return loop.start(recipe, model, data.batches)
 
 
+def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: Shards) -> None:
+    data, plain = laid_out(shards, replace(RECIPE, jitter=0.2)), laid_out(shards)
+    n_steps = len(data.train.rows) // 4
+    whole = data.train.texts.text(0, int(data.train.rows[-1, 1])).ids
+    steps = [micro[0] for micro, _ in itertools.islice(data.batches(None), 2 * n_steps)]
+    lengths = []
+    for epoch in (steps[:n_steps], steps[n_steps:]):
+        asked = torch.cat([batch.targets for batch in epoch], 1).flatten()
+        assert (asked.numpy() == whole[: len(asked)]).all(), "each token is asked once"
+        assert [batch.goes_on for batch in epoch] == [False] + [True] * (n_steps - 1)
+        lengths.append([batch.inputs.shape[1] for batch in epoch])
+    assert lengths[0] != lengths[1]
+    assert min(map(min, lengths)) < LENGTH < max(map(max, lengths))
+    again = itertools.islice(data.batches(None), n_steps)
+    assert all(torch.equal(a.inputs, b.inputs) for a, ((b,), _) in zip(steps, again, strict=False))
+    for ours, theirs in zip(data.dev_batches(), plain.dev_batches(), strict=True):
+        assert torch.equal(ours.inputs, theirs.inputs), "what is held out is read as it is"
+
+
 def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None:
     data = laid_out(shards)
     whole = data.train.texts.text(0, int(data.train.rows[-1, 1])).ids
@@ -206,9 +225,14 @@ def test_the_same_for_any_workers_and_after_resuming(shards: Shards) -> None:
     assert said(data, 5, whole[6][1]) == whole[7:]
 
 
-def test_what_is_remembered_is_what_stood_before(shards: Shards) -> None:
+STATES = {"transformer-xl-mini": 2, "lstm-mini": 4, "awd-lstm": 4}
+"""Of a memory of two layers: what entered each, or what each said and what its cells hold."""
+
+
+@pytest.mark.parametrize("model", STATES)
+def test_what_is_remembered_is_what_stood_before(shards: Shards, model: str) -> None:
     """Without learning and dropout, a row says what it says behind all of its past."""
-    run = begun(shards, replace(RECIPE, memory=10_000))
+    run = begun(shards, replace(RECIPE, model=model, memory=10_000))
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
     parts = [model(run.memories.behind(0, b), scores=True).scores for b in micro]
@@ -220,9 +244,10 @@ def test_what_is_remembered_is_what_stood_before(shards: Shards) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", STATES)
+def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path, model: str) -> None:
     for precision in ("float32", "bfloat16"):
-        recipe = replace(RECIPE, precision=precision, micro_tokens=32)
+        recipe = replace(RECIPE, model=model, precision=precision, micro_tokens=32)
         straight = begun(shards, recipe)
         assert len(list(loop.train(straight))) == 6
         folder = tmp_path / precision
@@ -236,7 +261,9 @@ def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path) -> None:
         found = checkpoints.newest(folder)[0]
         assert found is not None
         loop.restore(again, found)
-        assert set(again.memories.tensors()) == {f"{i}.{j}" for i in (0, 1) for j in (0, 1)}
+        assert set(again.memories.tensors()) == {
+            f"{i}.{j}" for i in (0, 1) for j in range(STATES[model])
+        }
         list(loop.train(again))
         ours, theirs = loop.model_tensors(straight), loop.model_tensors(again)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []

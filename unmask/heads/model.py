@@ -24,6 +24,7 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
 from unmask.heads.spans import Spans
+from unmask.heads.steady import Steady
 from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
@@ -48,18 +49,19 @@ HeadSpec = (
     | Corrected
     | CharactersInTurn
     | HiddenSubwords
+    | Steady
 )
 
 
 def kept_with(spec: HeadSpec) -> bool:
     """Say whether a trained model is kept with a head.
 
-    Not with one that serves pretraining alone: a generator, CANINE-S's scores of subwords, or a
-    comparison without weights.
+    Not with one that serves pretraining alone: a generator, CANINE-S's scores of subwords, a fine,
+    or a comparison without weights.
     """
     if isinstance(spec, Neighbors):
         return spec.transform is not None
-    return not isinstance(spec, Generator | HiddenSubwords)
+    return not isinstance(spec, Generator | HiddenSubwords | Steady)
 
 
 @runtime_checkable

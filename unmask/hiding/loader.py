@@ -13,10 +13,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Literal, Protocol, runtime_checkable
@@ -205,10 +205,20 @@ class Streams(Plan):
         """Keep the order of the rows in every epoch."""
         return np.arange(len(self.sizes))
 
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        return min(max(1, self.batch_tokens // self.width), len(self.sizes))
+
+    @property
+    def columns(self) -> int:
+        """Rows of a stream."""
+        return len(self.sizes) // self.streams
+
     def window(self, epoch: int, window: int, order: Int[np.ndarray, "k"]) -> list[Groups]:
         """Return the batches of the epoch: one row of each stream."""
-        n = min(max(1, self.batch_tokens // self.width), len(order))
-        streams = order[: len(order) // n * n].reshape(n, -1)
+        n = self.streams
+        streams = order[: n * self.columns].reshape(n, -1)
         if self.both_ways:
             streams[1::2] = -1 - streams[1::2, ::-1]
         return [[[row] for row in rows] for rows in streams.T.tolist()]
@@ -271,6 +281,10 @@ class Loader:
     both_ways: bool = False
     """Every other stream is read from its end (Yang et al. 2019, arXiv:1906.08237, section 2.2,
     "bidirectional data input pipeline")."""
+    jitter: float = 0.0
+    """How far streams are cut from where rows end, all at the same places, others in every epoch:
+    the standard deviation as a share of a row (Merity et al. 2018, arXiv:1708.02182, section 4.1).
+    So each token stands at the beginning of what the gradient is made of as often as at its end."""
     documents: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
     sources: Sources | None = None
@@ -361,7 +375,27 @@ class Loader:
             epoch, i = divmod(i, len(self.rows))  # a round of the row's source is its epoch
         if self.objective.times is not None:
             epoch %= self.objective.times
-        return epoch, i, int(self.rows[i, 0]), int(self.rows[i, 1]), backward
+        start, end = self.rows[i].tolist()
+        if self.jitter:
+            moved = self._moved(epoch)
+            column = i % (len(moved) - 1)
+            start, end = start + moved[column], end + moved[column + 1]
+        return epoch, i, start, end, backward
+
+    @cached_property
+    def _moved(self) -> Callable[[int], list[int]]:
+        """How far each cut of the streams is moved in an epoch; both ends stay."""
+        assert isinstance(self.plan, Streams)
+        row, columns = int(self.rows[0, 1] - self.rows[0, 0]), self.plan.columns
+
+        def moved(epoch: int) -> list[int]:
+            rng = np.random.default_rng([self.seed, epoch])
+            far = np.rint(rng.normal(0, self.jitter * row, columns + 1))
+            far = far.clip(-(row // 3), row // 3).astype(np.int64)
+            far[[0, -1]] = 0
+            return far.tolist()
+
+        return lru_cache(1)(moved)
 
 
 _Reading = tuple[int, int, int, int, bool]
@@ -580,12 +614,20 @@ def _check(loader: Loader) -> None:
     if not 0 <= loader.rank < loader.world:
         raise ValueError(f"rank must be between 0 and {loader.world - 1}, got {loader.rank}")
     _check_rows(loader)
-    if loader.both_ways and (loader.strategy != "stream" or loader.objective.causal):
-        raise ValueError("only streams of what is not told forward are read both ways")
-    if loader.strategy == "stream" and loader.sources is not None:
-        raise ValueError("sources cannot be sampled in streams, whose rows keep their order")
+    _check_streams(loader)
     if loader.strategy == "pack" and loader.objective.pairs:
         raise ValueError("an objective with a question about pairs cannot be packed; use 'bucket'")
+
+
+def _check_streams(loader: Loader) -> None:
+    if loader.both_ways and (loader.strategy != "stream" or loader.objective.causal):
+        raise ValueError("only streams of what is not told forward are read both ways")
+    if loader.jitter and (loader.strategy != "stream" or loader.both_ways):
+        raise ValueError("jitter is of streams that are read forward")
+    if loader.jitter and (loader.rows[1:, 0] != loader.rows[:-1, 1]).any():
+        raise ValueError("jitter moves where a row ends and the next begins; these overlap")
+    if loader.strategy == "stream" and loader.sources is not None:
+        raise ValueError("sources cannot be sampled in streams, whose rows keep their order")
 
 
 def _check_rows(loader: Loader) -> None:

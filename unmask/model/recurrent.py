@@ -61,7 +61,7 @@ class RecurrentArchitecture(Architecture):
 
     counted: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_heads", "d_ff")
     no: ClassVar[tuple[str, ...]] = (
-        "n_kv_heads", "head_width", "kinds", "shared", "window", "dilation", "global_attention",
+        "n_kv_heads", "kinds", "shared", "window", "dilation", "global_attention",
         "n_segments", "norm_embedding", "norm_final", "query_key_norm", "attention_gate", "mixed",
         "parallel", "convolution", "gated", "scale", "score_cap", "cross", "layer_dropout",
     )  # fmt: skip

@@ -8,6 +8,7 @@ from unmask.box import BOX
 from unmask.published import (
     albert,
     alephbert,
+    awd_lstm,
     bart,
     bert,
     byt5,
@@ -54,7 +55,7 @@ from unmask.published.card import Published
 from unmask.published.own import FAMILY, OWN, in_own_words
 
 _FAMILIES = (
-    lstm,
+    lstm, awd_lstm,
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,

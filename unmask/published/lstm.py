@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.language import AfterSource, Language
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.hiding.objectives import Denoise, InOneStack
 from unmask.model.initialize import Uniform
@@ -42,6 +42,8 @@ def _ptb(
     name: str, parameters: int, d: int, length: int, dropout: float, within: float
 ) -> Published:
     """Return a model of Zaremba et al. 2014, section 4.1; the small one is not regularized."""
+    epochs = {200: (4 / 13, 0.5**9), 650: (6 / 39, 1.2**-33), 1500: (14 / 55, 1.15**-41)}
+    flat, floor = epochs[d]
     return Published(
         name=name,
         family="lstm",
@@ -57,8 +59,13 @@ def _ptb(
         tokenizer=TokenizerSpec(Words(10_000), WORD_FRAME),
         length=length,
         batch_tokens=20 * length,
-        rate=1.0,
-        training=PTB,
+        rate=float(length),  # 1, where the loss is summed over the tokens of a row
+        training={
+            **PTB,
+            "optimizer": {"kind": "Sgd"},
+            "schedule": {"kind": "Exponential", "flat": flat, "floor": floor},
+            "clip": (10 if d == 1500 else 5) / length,
+        },
         parameters=parameters,
         names=OWN_NAMES,
         fields=FIELDS,
@@ -89,6 +96,7 @@ LSTM_MINI = replace(
 AUTOENCODER_MINI = replace(
     LSTM_MINI,
     name="sequence-autoencoder-mini",
+    heads={"language": Language(term="denoised", bias=True, forward=AfterSource())},
     objective=AUTOENCODER,
     training=SMALL_SCALE,
     note="Not in the paper: for two CPU cores. The text is read, then said by the same weights.",

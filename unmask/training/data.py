@@ -190,7 +190,8 @@ class Data:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = Cursor() if cursor is None else from_dict(Cursor, cursor)
         loader = self.loader(self.train, start, sampled=bool(self.shares))
-        for micro, after in replace(loader, steps=self.recipe.steps):
+        loader = replace(loader, steps=self.recipe.steps, jitter=self.recipe.jitter)
+        for micro, after in loader:
             yield micro, to_dict(after)
 
     def dev_batches(self) -> list[Batch]:

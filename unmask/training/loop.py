@@ -213,6 +213,8 @@ def train(run: Run) -> Iterator[Report]:
             raise ValueError(f"the data ended before step {step} of {recipe.steps}") from None
         sums, tokens, norm = _gradient(run, micro, step)
         rate = recipe.rate_at(step)
+        if recipe.jitter:
+            rate *= tokens / recipe.batch_tokens
         moved = sums.finite and math.isfinite(norm)
         if not moved:
             run.memories.forget()  # of numbers that may not be numbers

@@ -174,6 +174,10 @@ class Recipe:
     both_ways: bool = False
     """With unit = stream: every other row goes on where that of the step before began (Yang et al.
     2019, section 2.2). So what is remembered of it stands behind it in the text."""
+    jitter: float = 0.0
+    """With unit = stream: rows end so far from where they would, the standard deviation as a share
+    of a row, elsewhere in every epoch; the rate is that of a row's length (Merity et al. 2018,
+    arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Rows of like length padded to the longest, or several in one, which do not see each other."""
     batch_tokens: int = 4096
@@ -216,6 +220,12 @@ class Recipe:
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
         _between("memory", float(self.memory), 0.0, math.inf)
+        _between("jitter", self.jitter, 0.0, 1.0)
+        if self.jitter and (self.unit != "stream" or self.both_ways):
+            raise ValueError(
+                f"jitter = {self.jitter:g} is of streams that are read forward: unit must be "
+                "'stream', and both_ways false"
+            )
         if self.both_ways and self.unit != "stream":
             raise ValueError(f"both_ways: unit must be 'stream', got {self.unit!r}")
         if self.memory and self.unit != "stream":

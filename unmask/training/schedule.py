@@ -92,6 +92,31 @@ class InverseSquareRoot:
 
 
 @dataclass(frozen=True)
+class Exponential:
+    """The peak rate at first, then down by the same factor in every step (Zaremba et al. 2014)."""
+
+    flat: Steps = 0.15
+    """Of arXiv:1409.2329, section 4.1: 6 of 39 epochs for the medium model."""
+    floor: float = 0.0024
+    """Share of the peak rate at the end: there, 1.2 to the power of -33."""
+
+    def __post_init__(self) -> None:
+        _check("flat", self.flat)
+        if not 0 < self.floor <= 1:
+            raise ValueError(f"schedule.floor must be above 0 and at most 1, got {self.floor}")
+
+    @property
+    def warmup(self) -> Steps:
+        """There is none."""
+        return 0
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the share of the peak rate at `step` of `steps`."""
+        flat = count(self.flat, steps)
+        return 1.0 if step <= flat else self.floor ** _done(step, flat, steps)
+
+
+@dataclass(frozen=True)
 class SlantedTriangle:
     """Up in a short line, then down in a long one, from and to a small share of the peak.
 
@@ -143,7 +168,7 @@ class WSD:
         return 1 - (math.sqrt(done) if self.shape == "sqrt" else done)
 
 
-Schedule = Linear | Cosine | InverseSquareRoot | SlantedTriangle | WSD | Constant
+Schedule = Linear | Cosine | InverseSquareRoot | SlantedTriangle | Exponential | WSD | Constant
 
 
 def count(share: Steps, steps: int) -> int:

@@ -1,0 +1,108 @@
+"""AWD-LSTM: Merity et al. 2018; and ULMFiT, which pretrains it: Howard and Ruder 2018."""
+
+from dataclasses import replace
+
+from unmask.heads.labels import Labels
+from unmask.heads.language import Language
+from unmask.heads.steady import Steady
+from unmask.hiding.objectives import GPT as NEXT_TOKEN
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.recurrent import RecurrentArchitecture
+from unmask.published.card import Paper, Published
+from unmask.published.lstm import LSTM_MINI, PTB
+from unmask.tokens.vocabulary import WORDS as WORD_FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, Words
+
+PAPER = Paper(
+    title="Regularizing and Optimizing LSTM Language Models",
+    authors="Merity, Keskar, Socher",
+    year=2018,
+    arxiv="1708.02182",
+)
+ULMFIT_PAPER = Paper(
+    title="Universal Language Model Fine-tuning for Text Classification",
+    authors="Howard, Ruder",
+    year=2018,
+    arxiv="1801.06146",
+)
+
+ARCHITECTURE = RecurrentArchitecture(
+    vocab_size=10_000,
+    d_model=400,  # section 5: the last layer is as wide as the vectors
+    n_layers=3,  # section 5
+    d_ff=1150,  # section 5
+    causal=True,
+    variational=True,  # section 4.2
+    input_dropout=0.4,  # section 5, of the Penn Treebank
+    dropout=0.25,  # section 5: between layers
+    final_dropout=0.4,  # section 5
+    token_dropout=0.1,  # section 5
+    weight_dropout=0.5,  # section 5
+)
+LANGUAGE = Language(term="next_token", bias=True)  # section 4.5: tied
+LABELS = Labels(pool="concat", dense=True, activation="relu", dropout=0.1)
+"""Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps,
+and 50 numbers between them."""
+
+AWD_LSTM = Published(
+    name="awd-lstm",
+    family="awd-lstm",
+    paper=PAPER,
+    architecture=ARCHITECTURE,
+    heads={"language": LANGUAGE, "steady": Steady()},
+    labels=LABELS,
+    objective=NEXT_TOKEN,
+    tokenizer=TokenizerSpec(Words(10_000), WORD_FRAME),
+    length=70,  # section 5
+    batch_tokens=20 * 70,  # section 5: 40; 20 for the Penn Treebank in the released code
+    rate=30.0,  # section 5
+    training={
+        **PTB,
+        "jitter": 5 / 70,  # section 5
+        "optimizer": {"kind": "Sgd", "weight_decay": 1.2e-6, "patience": 5},  # section 5
+        "schedule": {"kind": "Constant"},
+        "clip": 0.25,  # section 5
+    },
+    parameters=24_210_800,
+    names=OWN_NAMES,
+    fields=own_fields("awd-lstm", RecurrentArchitecture),
+    note="As for the Penn Treebank. Evaluations are its epochs: `evaluate_every` is to be of one.",
+)
+ULMFIT = replace(
+    AWD_LSTM,
+    name="ulmfit",
+    paper=ULMFIT_PAPER,
+    architecture=replace(
+        ARCHITECTURE, vocab_size=30_000, input_dropout=0.25, dropout=0.15, final_dropout=0.1,
+        token_dropout=0.02, weight_dropout=0.2,
+    ),  # released code: those of the paper's section 4.1, 0.4, 0.3, 0.4, 0.05 and 0.5
+    tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),
+    batch_tokens=64 * 70,  # section 4.1
+    rate=4e-3,  # section 4.1
+    training={
+        **PTB,
+        "jitter": 5 / 70,
+        "optimizer": {"kind": "AdamW", "betas": [0.7, 0.99], "weight_decay": 0.0},  # section 4.1
+        "schedule": {"kind": "SlantedTriangle"},  # section 3.2
+        "clip": 0.25,
+    },
+    parameters=32_230_800,
+    note="The paper pretrains on WikiText-103.",
+)  # fmt: skip
+ULMFIT_MINI = replace(
+    ULMFIT,
+    name="ulmfit-mini",
+    architecture=replace(
+        LSTM_MINI.architecture, n_layers=3, variational=True,
+    ),
+    tokenizer=LSTM_MINI.tokenizer,
+    length=LSTM_MINI.length,
+    batch_tokens=LSTM_MINI.batch_tokens,
+    rate=LSTM_MINI.rate,
+    training=LSTM_MINI.training,
+    heads={"language": LANGUAGE},
+    parameters=6_566_912,
+    note="Not in the paper: for two CPU cores, about as large as gpt2-mini, and not regularized.",
+)  # fmt: skip
+
+CARDS = (ULMFIT_MINI, AWD_LSTM, ULMFIT)
