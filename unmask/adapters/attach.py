@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.heads.model import Model, Stack
+from unmask.model.recurrent import Lstm
 
 
 @dataclass
@@ -204,11 +205,18 @@ def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
     A pattern stands for the end of a name, whole words between dots, where `*` and the like fill
     one word: `v`, `attention.v`, `layers.3.*.v`. "all": every linear map of the layers.
 
+    Those of an LSTM are none: it reads their weights at once, and calls no map by itself.
+
     Raises:
-        ValueError: a pattern matches none.
+        ValueError: a pattern matches none, or there are none.
     """
+    inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, Lstm))
     there = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    there = {n: m for n, m in there.items() if n.startswith("backbone.")}
+    there = {
+        n: m for n, m in there.items() if n.startswith("backbone.") and not n.startswith(inside)
+    }
+    if not there:
+        raise ValueError("an adapter of linear maps finds none: those of an LSTM are one kernel")
     found: set[str] = set()
     for pattern in where:
         mine = {name for name in there if _matches(name, pattern)}

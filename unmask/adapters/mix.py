@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from unmask.adapters.attach import Attachment, on_rows
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
+from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder, Transformer
 
@@ -38,10 +39,10 @@ class MixModule(nn.Module):
 
     def __init__(self, spec: Mix, model: Model) -> None:
         super().__init__()
-        if isinstance(model.backbone, Canine | Recurrent):
+        if isinstance(model.backbone, Canine | Recurrent | Convolutional):
             raise ValueError(
-                "CANINE's layers stand for different places and those of an LSTM may differ in "
-                "width: they cannot be mixed so"
+                "only a Transformer's layers are mixed: CANINE's stand for different places, those "
+                "of others may differ in width"
             )
         self.spec = spec
         self.attachment = Attachment()

@@ -22,6 +22,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.attention import Attention, in_heads
 from unmask.model.cache import Cache
 from unmask.model.canine import Canine
+from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder, Transformer, Translated
 from unmask.published.card import longest
@@ -405,10 +406,9 @@ def _attending(stack: Stack) -> Transformer:
             "learned tokens cannot stand before CANINE's texts, whose characters are read in "
             "blocks; LoRA and bottlenecks can be attached"
         )
-    if isinstance(stack, Recurrent):
+    if isinstance(stack, Recurrent | Convolutional):
         raise ValueError(
-            "learned tokens cannot stand before the texts of an LSTM, which has no attention; LoRA "
-            "can be attached"
+            "learned tokens cannot stand before the texts of a network that has no attention"
         )
     return stack
 

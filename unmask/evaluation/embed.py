@@ -13,6 +13,7 @@ from unmask.generation.reading import at_rest, groups
 from unmask.heads.labels import pool
 from unmask.heads.model import Model, Stack
 from unmask.model.canine import Canine
+from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
@@ -89,7 +90,7 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
     the prompt's first (see `unmask.adapters.prefix.PromptModule`).
     """
     stack, backbone = reader(model), model.backbone
-    if isinstance(stack, Recurrent):
+    if isinstance(stack, Recurrent | Convolutional):
         return stack.each(batch)[layer]
     seen: list[Tensor] = []
 

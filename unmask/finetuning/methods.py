@@ -30,7 +30,7 @@ from unmask.training.schedule import Constant, InverseSquareRoot, Linear, Schedu
 Shape = Literal["linear", "inverse_square_root", "constant"]
 """How the rate falls after its warm-up: to zero in a line, as 1 / sqrt(step), or not at all."""
 _SHAPES = {"linear": Linear, "inverse_square_root": InverseSquareRoot, "constant": Constant}
-_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")
+_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
 _ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
 """What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
 _ADDED = "adapters."

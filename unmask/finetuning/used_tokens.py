@@ -17,6 +17,7 @@ from unmask.batch import Example
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
+from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import Transformer
 
@@ -47,7 +48,7 @@ def keep_used(model: Model, examples: Iterable[Example], padding: int) -> None:
     """
     stack = model.backbone
     named = any(isinstance(head, LanguageHead) for head in model.heads.values())
-    if named or model.adapters or not isinstance(stack, Transformer | Recurrent):
+    if named or model.adapters or not isinstance(stack, Transformer | Recurrent | Convolutional):
         return
     if not isinstance(stack.tokens, nn.Embedding) or not stack.tokens.weight.requires_grad:
         return

@@ -29,12 +29,13 @@ from unmask.heads.subwords import HiddenSubwords
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
+from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
 from unmask.model.decoder import Asker
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.vocabulary import Special
 
-Stack = Transformer | Canine | Recurrent
+Stack = Transformer | Canine | Recurrent | Convolutional
 Backbone = Stack | EncoderDecoder
 HeadSpec = (
     Language
@@ -139,6 +140,8 @@ def backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbon
         return Canine(architecture)
     if isinstance(architecture, RecurrentArchitecture):
         return Recurrent(architecture)
+    if isinstance(architecture, ConvolutionalArchitecture):
+        return Convolutional(architecture)
     return Transformer(architecture)
 
 

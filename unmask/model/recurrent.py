@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,6 +19,7 @@ from unmask.model.decoder import Asker
 from unmask.model.initialize import Initialize, Uniform
 from unmask.model.parts import Dropout
 from unmask.model.positions import InOrder, Position
+from unmask.model.texts import Texts
 from unmask.model.transformer import table_of
 
 State = tuple[Float[Tensor, "b _"], Float[Tensor, "b _"]]
@@ -378,54 +379,3 @@ class Recurrent(nn.Module):
                 states = [(h * there, c * there) for h, c in states]
             cache.append(states, 1)
         return torch.cat(said, 1)
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Where the texts of a batch stand, so that each can be read from its beginning and its end."""
-
-    index: Int[Tensor, "n l"] | None
-    """The place of each token of each text in the flattened batch; 0 behind its end. None: each row
-    is one text."""
-    real: Bool[Tensor, "n l"] | None
-    shape: torch.Size
-
-    @classmethod
-    def of(cls, batch: Batch) -> "Texts":
-        """Find the texts of a batch: the runs of one document in a row, padding apart."""
-        document = batch.visibility.document
-        if document is None and batch.last is None:
-            return cls(None, None, batch.inputs.shape)
-        if document is None:
-            document = torch.where(batch.read(), 0, -1)
-        begins = torch.ones_like(document, dtype=torch.bool)
-        begins[:, 1:] = document[:, 1:] != document[:, :-1]
-        number = begins.flatten().cumsum(0) - 1
-        place = torch.arange(len(number), device=number.device)
-        first = place[begins.flatten()]
-        ends = torch.cat((first[1:], first.new_tensor([len(number)])))
-        kept = document.flatten()[first] >= 0
-        first, lengths = first[kept], (ends - first)[kept]
-        column = torch.arange(int(lengths.max()) if len(lengths) else 0, device=number.device)
-        real = column < lengths[:, None]
-        return cls((first[:, None] + column) * real, real, batch.inputs.shape)
-
-    def apart(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "n l d"]:
-        """Lay each text in a row of its own."""
-        return x if self.index is None else x.flatten(0, 1)[self.index]
-
-    def together(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
-        """Lay texts back where they stood; padding is zeros."""
-        if self.index is None or self.real is None:
-            return x
-        flat = x.new_zeros(self.shape.numel(), x.shape[-1])
-        flat = flat.index_put((self.index[self.real],), x[self.real])
-        return flat.unflatten(0, self.shape)
-
-    def turned(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Turn each text round, what is behind its end apart."""
-        if self.real is None:
-            return x.flip(1)
-        column = torch.arange(x.shape[1], device=x.device)
-        back = (self.real.sum(1, keepdim=True) - 1 - column).clamp(min=0)
-        return x.gather(1, back[..., None].expand_as(x))

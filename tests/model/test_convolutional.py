@@ -1,0 +1,91 @@
+"""Filters: what each token reads, and that neither padding nor a neighbor in the row is read."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from unmask.batch import Batch, Visibility
+from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
+
+V, T = 30, 9
+SMALL = ConvolutionalArchitecture(vocab_size=V, d_model=9, n_layers=1, widths=(2, 3, 5))
+
+
+def build(a: ConvolutionalArchitecture) -> Convolutional:
+    torch.manual_seed(0)
+    network = Convolutional(a).eval()
+    for p in network.parameters():
+        nn.init.normal_(p, std=0.5)
+    return network
+
+
+def some(rows: int = 2) -> Batch:
+    torch.manual_seed(1)
+    return Batch(inputs=torch.randint(0, V, (rows, T)))
+
+
+@torch.no_grad()
+def test_a_filter_is_a_sum_over_its_neighborhood() -> None:
+    network, batch = build(SMALL), some()
+    x = network.tokens(batch.inputs)
+    said = network(batch)
+    for i, width in enumerate(SMALL.widths):
+        conv = network.layers[0].filters[i]
+        for t in range(T):
+            expected = conv.bias.clone().expand(2, -1)
+            for j in range(width):
+                at = t + j - (width - 1) // 2
+                if 0 <= at < T:
+                    expected = expected + x[:, at] @ conv.weight[:, :, j].T
+            torch.testing.assert_close(said[:, t, 3 * i : 3 * i + 3], expected.relu())
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_token_reads_as_far_as_its_widest_filter_in_each_layer(layers: int) -> None:
+    network = build(replace(SMALL, n_layers=layers, activation="tanh"))
+    seen: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        seen.append(output.detach().requires_grad_(True))
+        return seen[0]
+
+    network.tokens.register_forward_hook(keep)
+    said = network(some(1))
+    rows = [torch.autograd.grad(said[0, i].sum(), seen[0], retain_graph=True) for i in range(T)]
+    read = torch.stack([grad[0][0] for grad in rows]).abs().sum(-1) > 0
+    place = torch.arange(T)
+    assert torch.equal(read, (place[:, None] - place).abs() <= 2 * layers)
+
+
+@torch.no_grad()
+def test_texts_of_a_row_and_padding_change_nothing() -> None:
+    network = build(replace(SMALL, n_layers=3, residual=True))
+    ids = some(1).inputs
+    document = torch.tensor([[0, 0, 0, 0, 1, 1, 1, -1, -1]])
+    packed = network(Batch(inputs=ids, visibility=Visibility(document=document)))
+    torch.testing.assert_close(packed[:, :4], network(Batch(inputs=ids[:, :4])))
+    torch.testing.assert_close(packed[:, 4:7], network(Batch(inputs=ids[:, 4:7])))
+
+
+@torch.no_grad()
+def test_layers_side_by_side_are_those_one_by_one() -> None:
+    network, batch = build(replace(SMALL, n_layers=2)), some()
+    each = network.each(batch)
+    assert len(each) == 3
+    torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gated": True}, "gated = True is nothing that filters have"),
+        ({"causal": True}, "causal = True is nothing that filters have"),
+        ({"widths": ()}, "widths must be one or more numbers above 0"),
+        ({"widths": (3, 4)}, "d_model 9 is not a multiple of 2 widths"),
+    ],
+)
+def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(SMALL, **changes)
