@@ -1514,7 +1514,7 @@ def study(
         data=[*(data or ()), *(more or ())],
         out=out,
         tasks_data=tasks_data,
-        cells=cells.split(",") if cells else (),
+        cells=() if cells is None else cells.split(","),
         tokens=tokens,
         rows=rows,
         epochs=epochs,

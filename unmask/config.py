@@ -167,11 +167,19 @@ def _dataclass(kind: Any, data: Any, where: str) -> Any:
     hints = get_type_hints(kind)
     return kind(
         **{
-            k: _read(hints[k], v, f"{where}.{k}".lstrip("."))
+            k: _within(hints[k], v, f"{where}.{k}".lstrip("."))
             for k, v in data.items()
             if k != "kind"
         }
     )
+
+
+def _within(kind: Any, data: Any, where: str) -> Any:
+    """Read a part of something, and say which it is where that is wrong by itself."""
+    try:
+        return _read(kind, data, where)
+    except ValueError as error:
+        raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
 def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str) -> Any:
@@ -183,15 +191,15 @@ def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str)
             if len(data) != len(args):
                 raise ValueError(f"{where} must have {len(args)} items, got {len(data)}")
             return tuple(
-                _read(a, v, f"{where}[{i}]")
+                _within(a, v, f"{where}[{i}]")
                 for i, (a, v) in enumerate(zip(args, data, strict=True))
             )
         item = args[0] if args else Any
-        return container(_read(item, v, f"{where}[{i}]") for i, v in enumerate(data))
+        return container(_within(item, v, f"{where}[{i}]") for i, v in enumerate(data))
     if (isinstance(container, type) and issubclass(container, Mapping)) or container is Mapping:
         if not isinstance(data, Mapping):
             raise ValueError(f"{where} must be a table, got {data!r}")
-        return {k: _read(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
+        return {k: _within(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):

@@ -252,6 +252,19 @@ def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
         assert cast(LoRAModule, mine).parts.keys() == cast(LoRAModule, back).parts.keys()
 
 
+@pytest.mark.parametrize("method", BEFORE)
+def test_what_stands_before_a_text_that_bart_labels_is_not_for_peft(
+    method: str, bases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    name = "bart, a text"
+    opened, plain = with_ours(bases[name], OURS[method]), opened_at(bases[name]).model
+    why = why_not_peft(opened.model, opened.card, "mine")
+    assert why == "PEFT has no prefixes and prompts for the heads label of two stacks"
+    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
+    read_adapter(tmp_path, plain, opened.card, "back")
+    assert torch.equal(said(plain, name), said(opened.model, name))
+
+
 WIDE = {
     "SEQ_CLS": ["query", "intermediate.dense", "c_attn", "c_fc", "mlp.c_proj"],
     "SEQ_2_SEQ_LM": [

@@ -156,6 +156,13 @@ def test_what_is_read(tmp_path: Path) -> None:
         ('"b.tsv"', '"c.tsv"', r"c\.tsv: no such file"),
         ('["plain.txt"]', '["p.txt"]', r"p\.txt"),
         ('["plain.txt"]', "[]", r"text\.plain\.data must name a file"),
+        ('["plain.txt"]', '[""]', r"toml: text\.plain\.data must not be empty"),
+        ('"b.tsv"', '""', r"toml: tasks\.stsb\.train must not be empty, got ''"),
+        ("[text.plain]", '[text.""]', r"toml: text: the name of a part must have from 1 to 100 p"),
+        ("[text.plain]", f"[text.{'x' * 101}]", "from 1 to 100 printable characters and no space"),
+        ("[tasks.words]", r'[tasks."a\nb"]', r"toml: tasks: the name of a part .* got 'a\\nb'"),
+        (FORM, "{source = '{text}{'}", r"toml: tasks\.words\.form: source has a brace that is not"),
+        (FORM, "{target = ''}", r"toml: tasks\.words\.form: target must be the name of a column"),
         ("[tasks.words]", "sampling = 2.0\n[tasks.words]", "sampling must be from 0 to 1, got 2.0"),
     ],
 )

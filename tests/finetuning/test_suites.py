@@ -111,6 +111,10 @@ def test_what_is_missing_is_said(glue: Path) -> None:
         "'sentence2', 'gold')" in notes  # fmt: skip
     test = glue / "STS-B/test.tsv"
     assert f"STS-B has no test file: {test} has no column 'score'" in " ".join(notes)
+    untested, notes = find("glue", glue, tested=False)
+    assert {entry.test for entry in untested} == {None}
+    assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
+    assert "test file" not in " ".join(notes)
     assert not any(note.startswith(("MRPC", "CoLA")) for note in notes)
 
 

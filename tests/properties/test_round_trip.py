@@ -279,3 +279,23 @@ def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
     with pytest.raises(ValueError, match=next(iter(change.values())).__repr__()):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "QuestionAnswering"])
+@pytest.mark.parametrize("make", [bart, mbart])
+def test_the_zeros_of_scores_are_not_of_models_that_label(make, kind: str, tmp_path: Path) -> None:
+    name = {bart: "Bart", mbart: "MBart"}[make]
+    theirs = make(f"{name}For{kind}")
+    opened = open_folder(saved(theirs, tmp_path / "theirs"))
+    write_folder(tmp_path / "back", opened.model, opened.card, None, opened.labels)
+    loaded, said = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(said.values()), said
+    again = loaded.state_dict()
+    assert all(torch.equal(x, again[n]) for n, x in theirs.state_dict().items())
+    assert open_folder(tmp_path / "back").extra == ()
+
+    card = opened.card
+    for heads in ({}, MODELS["bart-mini"].heads):
+        write_folder(tmp_path / "said", card.build(heads).initialize(0), card, None)
+        assert not load_file(tmp_path / "said" / "model.safetensors")["final_logits_bias"].any()
+        assert open_folder(tmp_path / "said").extra == ()

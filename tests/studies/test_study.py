@@ -122,10 +122,11 @@ def _interrupt(job: object) -> bool:
         ({"data": "other.txt"}, r"this study reads \['.*text.txt'\]; give the same data"),
         ({"resume": False}, "holds a study already; go on with it by --resume"),
         ({"cells": ["none"]}, r"rates has no cell 'none' \(it has little, much\)"),
-        ({"seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"rows": -1}, "rows must be at least 1, got -1"),
-        ({"epochs": float("nan")}, "epochs must be above 0, got nan"),
-        ({"epochs": float("inf")}, "epochs must be above 0, got inf"),
+        ({"seeds": 0}, "^--seeds must be at least 1, got 0"),
+        ({"rows": -1}, "^--rows must be at least 1, got -1"),
+        ({"tokens": 0}, "^--tokens must be at least 1, got 0"),
+        ({"epochs": float("nan")}, "^--epochs must be above 0, got nan"),
+        ({"epochs": float("inf")}, "^--epochs must be above 0, got inf"),
         ({"workers": -1}, "workers must be at least 0, got -1"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"device": "cudaa"}, "device 'cudaa' cannot be used here"),
@@ -248,6 +249,35 @@ def test_a_mistake_is_told_before_anything_is_run(
     assert len(said.splitlines()) == 1
     assert "rates" in said
     assert message.split("=")[-1].strip(' "') in said
+    assert not (home / "out").exists()
+
+
+NAN = """objective = {kind = "Hide", conceal = {kind = "InPlace"},
+              choose = {kind = "Tokenwise", rate = nan}}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'changes = ["objective.choose.rate=0.5"]',
+            NAN.replace("\n             ", ""),
+            r"rates\.toml: cells\[1\]\.objective\.choose: rate must be above 0 .*, got nan$",
+        ),
+        ('"much"', '"a/b"', r"rates\.toml: cells\[1\]: name must do for a folder, .*, got 'a/b'$"),
+        (
+            "batch_tokens=256",
+            "batch_tokens=16",
+            r"cell little: changes length=32: batch_tokens must be at least length, 32, got 16$",
+        ),
+        ("=0.5", "=7", r"cell much: changes objective\..*=7: .* at most 1, got 7"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(home: Path, old: str, new: str, message: str) -> None:
+    assert old in STUDY
+    (home / "rates.toml").write_text(STUDY.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        going(home)
     assert not (home / "out").exists()
 
 

@@ -90,9 +90,12 @@ def _why_never(model: Model, card: Published, name: str | None) -> str | None:
         return "transformers has no class of this family"
     if own := heads_without_class(card, model.specs):
         return f"no class of transformers has a head {next(iter(own.values()))}"
-    before_text = isinstance(find(model, name), PrefixModule | PromptModule)
-    if before_text and task_type(model) in (None, "FEATURE_EXTRACTION"):
-        return f"PEFT has no prefixes and prompts for the heads {' + '.join(model.specs) or 'none'}"
+    if isinstance(find(model, name), PrefixModule | PromptModule):
+        kind, heads = task_type(model), " + ".join(model.specs) or "none"
+        if kind in (None, "FEATURE_EXTRACTION"):
+            return f"PEFT has no prefixes and prompts for the heads {heads}"
+        if kind == "SEQ_CLS" and model.stack.cross:
+            return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
     return None
 
 

@@ -418,6 +418,8 @@ def write_folder(
     others = heads_without_class(card, model.specs)
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
     state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
+    if set(model.specs) - set(others) <= {"language"}:
+        state = card.names.zeros(weights) | state
     if all(n in others or not kept_with(s) for n, s in model.specs.items()):
         state = card.names.without_prefix(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})

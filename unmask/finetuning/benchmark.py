@@ -96,6 +96,16 @@ class Suite:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"suite {self.name!r} has two benchmarks {twice[0]!r}")
 
+    @property
+    def untested(self) -> "Suite":
+        """The same without test files, and without what has only such a file of its own."""
+        kept = (
+            replace(one, files=tuple(replace(files, test=None) for files in one.files))
+            for one in self.benchmarks
+            if not one.needs_test
+        )
+        return replace(self, benchmarks=tuple(kept))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

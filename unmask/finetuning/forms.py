@@ -55,6 +55,8 @@ class Form:
             raise ValueError(f"source has a brace that is not around a column: {self.source!r}")
         if self.source is not None and not self.columns:
             raise ValueError(f"source names no column, as in {{sentence}}: {self.source!r}")
+        if self.target == "":
+            raise ValueError("target must be the name of a column, got ''")
         if self.labels and (len(set(self.labels)) < max(len(self.labels), 2)):
             raise ValueError(f"labels must be two or more that differ, got {listed(self.labels)}")
         if self.step is not None and not 0 < self.step < math.inf:

@@ -15,6 +15,9 @@ from unmask.finetuning.forms import Form
 from unmask.hiding.sources import Sources
 from unmask.text.mix import smoothed
 
+LONGEST = 100
+"""Characters of the name of a part, at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -71,15 +74,9 @@ class Mixture:
             raise ValueError(f"text.{twice[0]} has the name of a task")
         if not 0 <= self.sampling <= 1:
             raise ValueError(f"sampling must be from 0 to 1, got {self.sampling}")
-        limits = {"limit": self.limit}
-        limits |= {f"tasks.{name}.limit": part.limit for name, part in self.tasks.items()}
-        limits |= {f"text.{name}.limit": part.limit for name, part in self.text.items()}
-        for name, limit in limits.items():
-            if limit is not None and limit < 1:
-                raise ValueError(f"{name} must be at least 1, got {limit}")
-        for name, part in self.text.items():
-            if not part.data:
-                raise ValueError(f"text.{name}.data must name a file")
+        _check_limit("limit", self.limit)
+        _check_parts("tasks", self.tasks)
+        _check_parts("text", self.text)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -104,6 +101,31 @@ class Mixture:
         ]
         shares = smoothed(counted, self.sampling)
         return Sources(of=numbers, takes=tuple(max(1, round(s * sum(counted))) for s in shares))
+
+
+def _check_parts(kind: str, parts: Mapping[str, Part | Plain]) -> None:
+    """Refuse names that a line does not show as they are, and keys that name nothing.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for name, part in parts.items():
+        if not 0 < len(name) <= LONGEST or not name.isprintable() or name != name.strip():
+            raise ValueError(
+                f"{kind}: the name of a part must have from 1 to {LONGEST} printable characters "
+                f"and no space around it, got {name!r:.40}"
+            )
+        _check_limit(f"{kind}.{name}.limit", part.limit)
+        for key, value in vars(part).items():
+            if value == "" or (isinstance(value, tuple) and "" in value):
+                raise ValueError(f"{kind}.{name}.{key} must not be empty, got {value!r}")
+        if isinstance(part, Plain) and not part.data:
+            raise ValueError(f"{kind}.{name}.data must name a file")
+
+
+def _check_limit(name: str, limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ValueError(f"{name} must be at least 1, got {limit}")
 
 
 def is_mixture(path: str) -> bool:

@@ -275,8 +275,7 @@ def _all(
 ) -> SuiteRun:
     """Run all benchmarks that are left, each as the template says but for what is its own."""
     suite, folder = template.train, out
-    entries, notes = find(suite, data)
-    entries = entries if tested else [replace(entry, test=None) for entry in entries]
+    entries, notes = find(suite, data, tested=tested)
     places = _places(entries)
     _check_place(folder, suite, resume)
     if resume and (folder / FACTS).is_file():

@@ -569,25 +569,28 @@ SUITES: Mapping[str, Suite] = {
 }  # fmt: skip
 
 
-def find(suite_name: str, folder: Path | None = None) -> Found:
+def find(suite_name: str, folder: Path | None = None, *, tested: bool = True) -> Found:
     """Find the files of a suite: its entries, and what a user should be told is missing.
 
     Args:
         suite_name: a name of `SUITES`, or a TOML file with a suite of one's own (see `Suite`),
             whose paths begin at its own folder if none is given.
         folder: where the files are. None: on the Hub, from where `benchmark.fetched` gets them.
+        tested: test files are looked for, too.
 
     Raises:
         FileNotFoundError: there is no such file or folder, or nothing of the suite in it.
         ValueError: there is no such suite, or its file is not what it should be.
     """
     path = Path(suite_name)
-    if suite_name not in SUITES and path.suffix.lower() == ".toml":
-        return in_folder(read_suite(path), folder or path.parent, hub=True)
-    if suite_name not in SUITES:
+    own = suite_name not in SUITES and path.suffix.lower() == ".toml"
+    if not own and suite_name not in SUITES:
         raise ValueError(f"{_no_suite(suite_name)}; or name a TOML file")
-    suite = SUITES[suite_name]
-    return on_hub(suite) if folder is None else in_folder(suite, folder)
+    suite = read_suite(path) if own else SUITES[suite_name]
+    suite = suite if tested else suite.untested
+    if folder is None and not own:
+        return on_hub(suite)
+    return in_folder(suite, folder or path.parent, hub=own)
 
 
 def _no_suite(name: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -63,9 +64,9 @@ def fill(
 
     Blanks are written [MASK], as the tokenizer's own mask, or, for T5, as <extra_id_0> and so on.
     An encoder says one token for each blank, and its probability; several blanks are filled each on
-    its own, as if the others stayed hidden. A special token is said where the model finds it
-    likely. An encoder-decoder says one candidate for each blank, of any number of tokens; one
-    without sentinels (BART) begins with what is shown, one blank after the other.
+    its own, as if the others stayed hidden. Special tokens are no candidates, though they have a
+    share of the probability. An encoder-decoder says one candidate for each blank, of any number of
+    tokens; one without sentinels (BART) begins with what is shown, one blank after the other.
 
     Args:
         model: an encoder with a head that names tokens, or an encoder-decoder.
@@ -94,7 +95,7 @@ def fill(
         return (_spans if by_name else _restored)(model, tokenizer, cut)
     if not model.names_tokens:
         raise ValueError(_without_language(model))
-    return _masks(model, tokenizer, cut, min(top_k, tokenizer.size), batch_tokens)
+    return _masks(model, tokenizer, cut, top_k, batch_tokens)
 
 
 def _without_language(model: Model) -> str:
@@ -138,6 +139,8 @@ def _masks(
     before = special.before or (special.start,) * late
     framed = [np.array([*before, *ids, *special.after], np.int64) for ids in inner]
     _check_lengths(framed, room(model, decoder(model)))
+    reserved = torch.tensor(sorted(special.ids), device=model.device)
+    top_k = min(top_k, tokenizer.size - len(reserved))
     said: list[list[_Said]] = [[] for _ in cut]
     with at_rest(model):
         for rows in by_size([len(ids) for ids in framed], batch_tokens):
@@ -145,8 +148,7 @@ def _masks(
             blank = (batch.inputs == special.mask).roll(-late, 1)
             batch = model.unseen(batch, special.mask)
             scores = model.language.scores(_at(model, batch, blank)).float()[:, : tokenizer.size]
-            highest, best = scores.topk(top_k)
-            shares = (highest - scores.logsumexp(-1, keepdim=True)).exp()
+            shares, best = scores.softmax(-1).index_fill(-1, reserved, -1).topk(top_k)
             row_of = blank.nonzero()[:, 0].tolist()
             for row, ids, some in zip(
                 row_of, best.cpu().numpy(), shares.cpu().numpy(), strict=True
@@ -180,10 +182,7 @@ def _check_lengths(framed: Sequence[Int[np.ndarray, "_"]], most: int | None) -> 
 def _candidates(tokenizer: Tokenizer, said: _Said) -> tuple[Candidate, ...]:
     pieces = tokenizer.pieces(said.ids)
     if (end := tokenizer.end_of_word) is not None:
-        pieces = [
-            piece if i in tokenizer.special.ids else _by_its_end(piece, end)
-            for i, piece in zip(said.ids.tolist(), pieces, strict=True)
-        ]
+        pieces = [_by_its_end(piece, end) for piece in pieces]
     return tuple(
         Candidate(piece.strip() or piece, float(share))
         for piece, share in zip(pieces, said.shares, strict=True)
@@ -219,8 +218,6 @@ def _with(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"], token: 
         before: its tokens.
         token: that follows.
     """
-    if token in tokenizer.special.ids:
-        return text + tokenizer.pieces([token])[0]
     near = before[-_NEAR:]
     old, new = tokenizer.decode(near), tokenizer.decode([*near, token])
     said = new[len(old) :] if new.startswith(old) else f" {tokenizer.decode([token])}"

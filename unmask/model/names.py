@@ -48,7 +48,7 @@ class Names:
     matrix is transposed, too;
     `tied` that theirs is a second copy, checked on reading and not written; `row` that their vector
     is a matrix of one row, `zeros` that this row is of zeros, one for each of our rows, which
-    nothing of ours holds;
+    nothing of ours holds (see `zeros`);
     `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
     is left out on purpose.
     Of several lines for one of theirs the first counts whose ours exist, and likewise of several
@@ -119,9 +119,6 @@ class Names:
         out: dict[str, Tensor] = {}
         left = dict.fromkeys(state)
         for rule in self.rules:
-            if rule.operation == "zeros" and rule.theirs not in out:
-                table = state[f"{rule.ours[0]}.weight"]
-                out[rule.theirs] = table.new_zeros(1, len(table))
             if rule.ours == ("-",) or rule.operation in ("tied", "zeros"):
                 continue
             for name in list(left):
@@ -138,6 +135,12 @@ class Names:
         if left:
             raise KeyError(f"no rule for {len(left)} of our tensors, the first: {list(left)[:4]}")
         return out
+
+    def zeros(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rows of zeros that their language models have beside our tensors."""
+        rules = [rule for rule in self.rules if rule.operation == "zeros"]
+        tables = {rule.theirs: state[f"{rule.ours[0]}.weight"] for rule in rules}
+        return {theirs: table.new_zeros(1, len(table)) for theirs, table in tables.items()}
 
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
         """Return the tensor of theirs that one of ours is read from, if it is there."""

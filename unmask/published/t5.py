@@ -14,6 +14,7 @@ from unmask.model.initialize import FanIn
 from unmask.model.names import Fields, Names, activation, need, refuse
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import BucketBias
+from unmask.published import transformer
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import T5 as FRAME
@@ -54,18 +55,12 @@ HEADS = {"language": Language(term="denoised", scaled=True)}
 
 
 def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
-    """Return the two stacks of which `encoder` is the first.
-
-    The decoder is the same but causal, and reads the encoder.
-    """
-    decoder = replace(
+    """Return the two stacks of which `encoder` is the first; the decoder has a table of its own."""
+    return transformer.both(
         encoder,
-        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
+        n_layers=n_decoder_layers or encoder.n_layers,
         position=replace(encoder.position, causal=True),
-        causal=True,
-        cross=True,
     )
-    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
 
 
 def _stack(side: str, last: int) -> str:
@@ -130,7 +125,7 @@ def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
         feed_forward_dropout=rate,
         final_dropout=rate,
     )
-    return both(encoder, theirs.get("num_decoder_layers") or encoder.n_layers)
+    return both(encoder, theirs.get("num_decoder_layers"))
 
 
 def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:

@@ -45,17 +45,12 @@ SMOOTHING = 0.1  # section 5.4
 HEADS = {"language": Language(term="denoised", smoothing=SMOOTHING)}  # section 3.4: one table
 
 
-def both(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
+def both(encoder: Architecture, **changes: Any) -> EncoderDecoderArchitecture:
     """Return the two stacks of which `encoder` is the first.
 
-    The decoder is the same but causal, and reads the encoder.
+    The decoder is the same but causal, reads the encoder, and has these changes.
     """
-    decoder = replace(
-        encoder,
-        n_layers=encoder.n_layers if n_decoder_layers is None else n_decoder_layers,
-        causal=True,
-        cross=True,
-    )
+    decoder = replace(encoder, causal=True, cross=True, **changes)
     return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder)
 
 

@@ -92,14 +92,17 @@ def run_study(
     file = study.name if isinstance(study, Study) else str(study)
     other = {"tokens": tokens, "rows": rows, "epochs": epochs, "seeds": seeds}
     given = {name: value for name, value in other.items() if value is not None}
-    whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
+    try:
+        whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
     now = whole.of(tuple(cells))
     for cell in whole.cells:
         _check(whole, cell, file)
     check_numbers(workers=workers, threads=threads)
     parallel.pick_device(device)
     places = None if tasks_data is None else Path(tasks_data)
-    benchmarks, _ = find(whole.tasks, places)
+    benchmarks, _ = find(whole.tasks, places, tested=False)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _Job(
         study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
@@ -313,7 +316,7 @@ def _check(study: Study, cell: Cell, file: str = "") -> tuple[Published, Recipe]
     """Find what a cell has wrong before anything is run; return what it is."""
     usual = card_recipe(cell.model)
     try:
-        recipe = recipes.changed(usual, study.changes_of(cell))
+        recipe = recipes.changed(usual, study.changes_of(cell), said="changes")
         for key, says in _OWN.items():
             if getattr(recipe, key) != getattr(usual, key):
                 raise ValueError(f"changes: {key} is not changed in a study: {says}")

@@ -35,11 +35,9 @@ class Cell:
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if not _FOLDER.fullmatch(self.name):
-            raise ValueError(
-                f"cell {self.name!r:.120}: its name must do for a folder, like 'span-3'"
-            )
+            raise ValueError(f"name must do for a folder, like 'span-3', got {self.name!r:.120}")
         if not 0 <= self.reads < math.inf:
-            raise ValueError(f"cell {self.name!r}: reads must be at least 0, got {self.reads}")
+            raise ValueError(f"reads must be at least 0, got {self.reads}")
         published(self.model)
 
 
@@ -69,21 +67,20 @@ class Study:
         """Check what the types do not say."""
         names = [cell.name for cell in self.cells]
         if not names:
-            raise ValueError(f"study {self.name!r} has no cells")
+            raise ValueError("cells must have one at least")
         folders = [name.casefold() for name in names]  # some file systems take these for one
         for i, name in enumerate(names):
             if folders[i] in folders[:i]:
-                raise ValueError(f"study {self.name!r} has two cells {name!r}")
+                raise ValueError(f"cells has two {name!r}")
         whole = {"tokens": self.tokens, "rows": self.rows, "seeds": self.seeds}
         for key, number in whole.items():
             if number is not None and number < 1:
-                raise ValueError(f"study {self.name!r}: {key} must be at least 1, got {number}")
+                raise ValueError(f"{key} must be at least 1, got {number}")
         if not 0 < self.epochs < math.inf:
-            raise ValueError(f"study {self.name!r}: epochs must be above 0, got {self.epochs:g}")
+            raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
         if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
             raise ValueError(
-                f"study {self.name!r}: tasks must be a .toml file or one of {', '.join(SUITES)}, "
-                f"got {self.tasks!r}"
+                f"tasks must be a .toml file or one of {', '.join(SUITES)}, got {self.tasks!r}"
             )
 
     def changes_of(self, cell: Cell) -> list[str | Mapping[str, Any]]:

@@ -307,40 +307,45 @@ def read(
     return changed(recipe, changes)
 
 
-def changed(recipe: Recipe, changes: Iterable[str | Mapping[str, Any]]) -> Recipe:
+def changed(
+    recipe: Recipe, changes: Iterable[str | Mapping[str, Any]], said: str = "--set"
+) -> Recipe:
     """Apply changes to a recipe: all of them, then what they lead to must fit together.
 
     Args:
         recipe: what they change.
         changes: texts `key=value` or `key.key=value`, see `parse`, and plain data; of two that
             change the same, the later one counts.
+        said: where.
 
     Raises:
         ValueError: an unknown key, or a value that does not fit.
     """
     plain, steps = to_dict(recipe), list(changes)
     for change in steps:
-        plain = merge(plain, _parsed(change))
+        plain = merge(plain, _parsed(change, said))
     try:
         return from_dict(Recipe, plain)
-    except ValueError:
-        for change in steps:  # which of them was it?
+    except ValueError as error:
+        plain = to_dict(recipe)
+        for change in steps:  # since which of them is this wrong?
+            plain = merge(plain, _parsed(change, said))
             try:
-                recipe = from_dict(Recipe, merge(to_dict(recipe), _parsed(change)))
-            except ValueError as error:
-                if isinstance(change, str):
-                    raise ValueError(f"--set {change}: {error}") from None
-                raise
+                from_dict(Recipe, plain)
+            except ValueError as one:
+                if str(one) == str(error):
+                    where = f"{said} {change}: " if isinstance(change, str) else ""
+                    raise ValueError(f"{where}{error}") from None
         raise
 
 
-def _parsed(change: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def _parsed(change: str | Mapping[str, Any], said: str) -> Mapping[str, Any]:
     if not isinstance(change, str):
         return change
     try:
         return parse(change)
     except ValueError as error:
-        raise ValueError(f"--set {change}: {error}") from None
+        raise ValueError(f"{said} {change}: {error}") from None
 
 
 def parse(change: str) -> dict[str, Any]:
