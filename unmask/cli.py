@@ -1001,27 +1001,15 @@ def evaluate(
     """
     sources = [*(data or ()), *(more or ())]
     if _names_vectors(model):
-        given = _prompt_options(
-            task=task,
-            shots=shots != "0",
-            rows=rows,
-            stride=stride,
-            length=length,
-            memory=memory,
-            text=text,
-        )
-        if given:
-            raise ValueError(f"{model}: word vectors; leave out --{given}")
-        _evaluate_space(model, sources, case, limit, as_json)
+        others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
+        _evaluate_space(model, sources, case, limit, others | {"task": task}, as_json)
         return
-    if given := _prompt_options(case=case != "auto", limit=limit):
-        raise ValueError(f"{model}: --{given} is for a file of word vectors")
+    _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
         how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
-    if given := _prompt_options(shots=shots != "0", rows=rows, stride=stride):
-        raise ValueError(f"--{given} is of --task, which is not given")
+    _refuse("", " is of --task, which is not given", shots=shots != "0", rows=rows, stride=stride)
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
@@ -1064,12 +1052,14 @@ def _evaluate_space(
     sources: Sequence[str],
     case: Literal["auto", "keep", "lower"],
     limit: int | None,
+    others: Mapping[str, object],
     as_json: bool,
 ) -> None:
     """Score word vectors, and show tables."""
     import unmask
     from unmask.serving.spaces import plain, table
 
+    _refuse(f"{model}: word vectors; leave out ", **others)
     if not sources:
         raise ValueError("no data: name files of word pairs or of analogies with --data")
     found = unmask.evaluate_space(model, sources, case=case, limit=limit)
@@ -1079,9 +1069,11 @@ def _evaluate_space(
         print("\n".join(table(found)))
 
 
-def _prompt_options(**given: object) -> str | None:
-    """Name the first option that was given."""
-    return next((name for name, value in given.items() if value), None)
+def _refuse(begin: str, end: str = "", /, **given: object) -> None:
+    """Say, about its name, why the first of some options that was given may not be."""
+    name = next((name for name, value in given.items() if value not in (None, False)), None)
+    if name is not None:
+        raise ValueError(f"{begin}--{name.replace('_', '-')}{end}")
 
 
 def _evaluate_tasks(
@@ -1530,8 +1522,7 @@ def convert(
             raise ValueError(f"{source}: word vectors; --average is of a pretraining run")
         _convert_space(source, target, to, limit, white, as_json)
         return
-    if given := _prompt_options(limit=limit, white_space=white):
-        raise ValueError(f"{source}: --{given.replace('_', '-')} is for a file of word vectors")
+    _refuse(f"{source}: ", " is for a file of word vectors", limit=limit, white_space=white)
     from unmask.checkpoints.huggingface import opens_where
     from unmask.serving.folders import model_format, take_mean
 

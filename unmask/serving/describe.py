@@ -114,9 +114,10 @@ def card_line(card: Published) -> str:
 
 def text(facts: Mapping[str, Any]) -> Iterator[str]:
     """Write a description in lines for a terminal."""
-    if "width" in facts:
-        yield from described(facts)
-        return
+    return iter(described(facts)) if "width" in facts else _of_model(facts)
+
+
+def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
     paper, size = facts["paper"], facts["memory_bytes"]
     yield facts["name"]
     yield f"{paper['authors']} {paper['year']}, {paper['title']}"

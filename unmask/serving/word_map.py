@@ -6,13 +6,13 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TextIO, get_args
+from typing import Any, Literal, TextIO, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from unmask.files import write_whole
-from unmask.serving.markup import EMPTY, tag
+from unmask.serving.markup import EMPTY, Html, tag
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
 from unmask.vectors.space import Space
@@ -103,10 +103,7 @@ def draw(words: Sequence[str], points: Points, says: str) -> str:
         if label.led
     ]
     dots = [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=_DOT, fill=_DOTS) for x, y in places]
-    names = [
-        tag("text", label.word, x=f"{label.left:.1f}", y=f"{label.top + 11.5:.1f}", dir="auto")
-        for label in labels
-    ]
+    names = [_name(label, x) for label, (x, _) in zip(labels, places, strict=True)]
     return tag(
         "svg",
         tag("title", f"{len(words)} words: {says}"),
@@ -172,10 +169,10 @@ def _components(wide: Float[np.ndarray, "n d"]) -> tuple[Points, float]:
 
 def _tsne(vectors: Float[np.ndarray, "n d"], begin: Points, seed: int) -> Points:
     try:
-        from sklearn.manifold import TSNE
+        from sklearn import manifold
     except ModuleNotFoundError as error:
         raise ImportError("t-SNE needs scikit-learn: pip install 'unmask[vectors]'") from error
-    made = TSNE(
+    made = cast("Any", manifold).TSNE(
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         init=(begin / max(float(begin[:, 0].std()), 1e-300) * 1e-4).astype(np.float32),
         random_state=seed,
@@ -206,10 +203,9 @@ def _labels(words: Sequence[str], places: Points, width: float, height: float) -
         cost = _overlap(boxes, others).sum(1) + 100 * _outside(boxes, frame)
         at = int(cost.argmin())  # the first of the best: the nearest to the dot
         taken[len(words) + i] = boxes[at]
-        left, top, right, bottom = boxes[at]
+        left, top = boxes[at, :2]
         left = min(max(left, 4.0), max(width - 4 - long, 4.0))
         top = min(max(top, 4.0), height - 2 * _LINE)
-        del right, bottom
         made.append(_Label(word, float(left), float(top), long, bool(led[at])))
     return made
 
@@ -259,6 +255,17 @@ def _outside(boxes: Boxes, frame: Float[np.ndarray, "4"]) -> Float[np.ndarray, "
     """Return by how many pixels boxes leave a frame."""
     low = np.maximum(frame[:2] - boxes[:, :2], 0).sum(1)
     return low + np.maximum(boxes[:, 2:] - frame[2:], 0).sum(1)
+
+
+def _name(label: _Label, x: float) -> Html:
+    """Write a word from the side where its dot is: fonts differ in how wide they are."""
+    right = label.left + label.width
+    at, anchor = (label.left + right) / 2, "middle"
+    if label.left >= x:
+        at, anchor = label.left, None
+    elif right <= x:
+        at, anchor = right, "end"
+    return tag("text", label.word, x=f"{at:.1f}", y=f"{label.top + 11.5:.1f}", text_anchor=anchor)
 
 
 def _near(label: _Label, x: float, y: float) -> str:
