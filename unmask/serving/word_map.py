@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from unmask.files import write_whole
 from unmask.serving.markup import EMPTY, Html, tag
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
+from unmask.training.log import Stream
 from unmask.vectors.space import Space
 
 Method = Literal["pca", "tsne"]
@@ -43,7 +44,7 @@ def picture(
     method: Method = "pca",
     seed: int = 0,
     limit: int | None = None,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> tuple[str, ...]:
     """Draw words in two dimensions as an SVG file; returns the words that are drawn.
 
