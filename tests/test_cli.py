@@ -156,9 +156,12 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.embed import Pooling
     from unmask.finetuning.tasks import Kind
     from unmask.serving.folders import FORMATS
+    from unmask.serving.word_map import Method
     from unmask.text.corpus import Separator
     from unmask.text.lines import EncodingErrors
     from unmask.training.recipe import Precision
+    from unmask.vectors.files import Format
+    from unmask.vectors.similarity import Case
 
     def choices(command: str, name: str) -> tuple[str, ...]:
         annotation = getattr(cli, command).__annotations__[name]
@@ -169,7 +172,9 @@ def test_the_choices_are_those_of_the_library() -> None:
     assert choices("evaluate", "hide") == get_args(Hide)
     assert choices("finetune", "task") == get_args(Kind)
     assert choices("finetune", "precision") == get_args(Precision)
-    assert choices("convert", "to") == FORMATS
+    assert choices("convert", "to") == (*FORMATS, *get_args(Format))
+    assert choices("evaluate", "case") == get_args(Case)
+    assert choices("picture", "method") == get_args(Method)
     for command in ("prepare", "pretrain", "evaluate"):
         assert choices(command, "document") == get_args(Separator)
         assert choices(command, "encoding_errors") == get_args(EncodingErrors)
