@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "config", "files", "box", "text", "tokens", "hiding", "model", "heads", "published",
+    "batch", "config", "files", "box", "text", "tokens", "hiding", "vectors", "model", "heads", "published",
     "checkpoints", "adapters", "training", "generation", "finetuning", "evaluation", "demo",
     "serving", "studies", "cli",
 )  # fmt: skip

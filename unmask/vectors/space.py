@@ -1,0 +1,388 @@
+"""Words and their vectors, the neighbors of a word, and what is to one word as two others are."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Combining = Literal["add", "multiply"]
+"""3CosAdd, the cosine with the sum; 3CosMul, the product of cosines over another."""
+
+EPSILON = 0.001
+"""What keeps 3CosMul from dividing by zero (Levy and Goldberg 2014, section 6)."""
+
+BLOCK = 2**13  # rows that are looked at together: 10 MB of 300 numbers each
+_TOGETHER = 2**8  # queries that are
+_SLACK = 1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
+
+Rows = Int[np.ndarray, "k"]
+Scores = Float[np.ndarray, "k"]
+Vector = Float[np.ndarray, "d"]
+
+
+class Neighbor(NamedTuple):
+    """A word that was found, and how near it is: the higher the nearer."""
+
+    word: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Space:
+    """Words and their vectors.
+
+    Raises:
+        ValueError: there are none, a word stands twice, rows or counts are not as many as words, or
+            a number is not finite in float32.
+    """
+
+    words: tuple[str, ...]
+    """The word of each row; each once; the most frequent first, where that is known."""
+    vectors: Float[np.ndarray, "n d"]
+    """A row for each word, in float32; numbers of another width are converted."""
+    counts: Int[np.ndarray, "n"] | None = None
+    """How often each word was seen, where that is known."""
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.words, self.vectors, self.counts)
+        if self.vectors.dtype != np.float32:
+            with np.errstate(over="ignore"):  # told below
+                object.__setattr__(self, "vectors", self.vectors.astype(np.float32))
+        if len(self.index) < len(self.words):
+            row, word = next((i, w) for i, w in enumerate(self.words) if self.index[w] != i)
+            # The index holds the last row of a word that stands twice.
+            raise ValueError(
+                f"the word {word!r} stands twice, in rows {row} and {self.index[word]} (from 0)"
+            )
+        for start, stop in _blocks(len(self)):
+            finite = np.isfinite(self.vectors[start:stop])
+            if not finite.all():
+                row, column = (int(i) for i in np.argwhere(~finite)[0])
+                found = self.vectors[start + row, column]
+                raise ValueError(
+                    f"the vector of {self.words[start + row]!r} (row {start + row} from 0) has "
+                    f"{found} at place {column}; all numbers must be finite in float32"
+                )
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.index
+
+    def __repr__(self) -> str:
+        return f"<Space of {len(self):,} words, {self.width} numbers each>"
+
+    @property
+    def width(self) -> int:
+        """How many numbers a vector has."""
+        return self.vectors.shape[1]
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    @cached_property
+    def lengths(self) -> Float[np.ndarray, "n"]:
+        """The length of each row, in float64; it is never infinite."""
+        found = np.empty(len(self))
+        for start, stop in _blocks(len(self)):
+            wide = self.vectors[start:stop].astype(np.float64)
+            found[start:stop] = np.sqrt(np.einsum("nd,nd->n", wide, wide))
+        return found
+
+    @cached_property
+    def unit(self) -> Float[np.ndarray, "n d"]:
+        """Rows of length 1, in float32; a row of zeros stays so.
+
+        As large as the vectors themselves: neighbors are found without it, block by block, and
+        faster once it was asked for.
+        """
+        found = np.empty_like(self.vectors, order="C")
+        for start, stop in _blocks(len(self)):
+            found[start:stop] = self._unit_rows(np.arange(start, stop))
+        return found
+
+    def row(self, word: str) -> int:
+        """Return the row of a word.
+
+        Raises:
+            ValueError: it is not among the words.
+        """
+        if word in self.index:
+            return self.index[word]
+        others = dict.fromkeys((word.lower(), word.capitalize(), word.title(), word.upper()))
+        there = [repr(other) for other in others if other in self.index]
+        hint = f"; {' and '.join(there)} {'is' if len(there) == 1 else 'are'}" if there else ""
+        raise ValueError(f"{word!r} is not among the {len(self):,} words{hint}")
+
+    def vector(self, word: str) -> Vector:
+        """Return the vector of a word.
+
+        Raises:
+            ValueError: it is not among the words.
+        """
+        return self.vectors[self.row(word)]
+
+    def cosine(self, word: str, other: str) -> float:
+        """Return the cosine of the angle between two words; 0 where a vector is all zeros.
+
+        Raises:
+            ValueError: one is not among the words.
+        """
+        return float(self._cosines(self._unit64(self.vector(word)), np.array([self.row(other)]))[0])
+
+    def first(self, n: int) -> "Space":
+        """Return a space of the first `n` words: the most frequent, where that is known."""
+        if n < 1:
+            raise ValueError(f"a space has at least one word, got first({n})")
+        counts = None if self.counts is None else self.counts[:n]
+        return self if n >= len(self) else Space(self.words[:n], self.vectors[:n], counts)
+
+    def neighbors(
+        self,
+        queries: Sequence[str] | Float[np.ndarray, "q d"],
+        k: int = 10,
+        without: Sequence[str] = (),
+    ) -> list[list[Neighbor]]:
+        """Find the `k` nearest words of each query by cosine, the nearest first.
+
+        Of words that are equally near the one with the lower row comes first.
+
+        Args:
+            queries: words, none of which is a neighbor of itself, or vectors.
+            k: at most so many; fewer where there are no more.
+            without: words that are no answer.
+
+        Raises:
+            ValueError: a word is not among the words, or a vector has another width.
+        """
+        _check_k(k)
+        out = [self.row(word) for word in without]
+        if isinstance(queries, np.ndarray):
+            self._check_width(queries)
+            vectors, own = queries, [out] * len(queries)
+        else:
+            if isinstance(queries, str):
+                raise TypeError(f"queries must be several words, got the one string {queries!r}")
+            rows = [self.row(word) for word in queries]
+            vectors, own = self.vectors[rows], [[row, *out] for row in rows]
+        found: list[list[Neighbor]] = []
+        for start in range(0, len(vectors), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
+            found += self._nearest(vectors[some], k, own[some])
+        return found
+
+    def analogy(self, a: str, b: str, c: str, k: int = 10, by: Combining = "add") -> list[Neighbor]:
+        """Find what is to `c` as `b` is to `a`: with man, king, woman the queen is looked for.
+
+        Raises:
+            ValueError: one is not among the words.
+        """
+        return self.combine([b, c], [a], k, by)
+
+    def combine(
+        self,
+        plus: Sequence[str],
+        minus: Sequence[str] = (),
+        k: int = 10,
+        by: Combining = "add",
+    ) -> list[Neighbor]:
+        """Find the words nearest to some words and far from others; those are no answers.
+
+        By "add" the score is the cosine with the sum of the vectors of length 1, those of `minus`
+        subtracted (3CosAdd). By "multiply" it is the product of (cosine + 1) / 2 with each of
+        `plus`, over that with each of `minus` plus 0.001 (3CosMul; Levy and Goldberg 2014,
+        W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
+
+        Raises:
+            ValueError: there is nothing to add, or a word is not among the words.
+        """
+        _check_k(k)
+        if by not in get_args(Combining):
+            raise ValueError(f"by must be one of {list(get_args(Combining))}, got {by!r}")
+        if not plus:
+            raise ValueError("at least one word must be added")
+        added = np.array([self.row(word) for word in plus])
+        taken = np.array([self.row(word) for word in minus], dtype=np.int64)
+        rows = [*added.tolist(), *taken.tolist()]
+        if by == "add":
+            sum_ = self._unit_rows(added, np.float64).sum(0)
+            sum_ -= self._unit_rows(taken, np.float64).sum(0)
+            return self._nearest(sum_[None], k, [rows])[0]
+        units = self._unit_rows(np.array(rows), np.float64)
+        best = _Best(k, rows)
+        for start, stop in _blocks(len(self)):
+            cosines = units.astype(np.float32) @ self._unit_block(start, stop).T
+            # Near a word that is taken away the quotient multiplies what is wrong with a cosine.
+            scores = _product(cosines, len(plus))
+            best.see(start, scores, _SLACK / EPSILON * np.maximum(scores, 1e-3))
+        exact = best.settle(
+            lambda some: _product(np.stack([self._cosines(u, some) for u in units]), len(plus))
+        )
+        return self._named(exact)
+
+    @classmethod
+    def from_gensim(cls, vectors: Any) -> "Space":
+        """Take the words and vectors of gensim's `KeyedVectors`, or of a model's `wv`.
+
+        Raises:
+            ValueError: its keys are not words, or see `Space`.
+        """
+        vectors = getattr(vectors, "wv", vectors)
+        words = tuple(vectors.index_to_key)
+        other = next((word for word in words if not isinstance(word, str)), None)
+        if other is not None:
+            raise ValueError(f"the keys must be words, got {type(other).__name__} {other!r}")
+        counts = vectors.expandos.get("count")
+        if counts is not None:
+            counts = np.asarray(counts, dtype=np.int64)
+            # gensim gives words that were read from a file counts n, n - 1, ..., 1.
+            made_up = len(counts) != len(words) or (counts == np.arange(len(words), 0, -1)).all()
+            counts = None if made_up else counts
+        return cls(words, np.asarray(vectors.vectors), counts)
+
+    def to_gensim(self) -> Any:
+        """Return gensim's `KeyedVectors` with a copy of the vectors.
+
+        Raises:
+            ImportError: gensim is not installed.
+        """
+        try:
+            from gensim.models import KeyedVectors
+        except ModuleNotFoundError as error:
+            raise ImportError("to_gensim needs gensim: pip install gensim") from error
+        made = KeyedVectors(self.width, count=len(self), dtype=np.float32)
+        made.index_to_key = list(self.words)
+        made.key_to_index = dict(self.index)
+        made.vectors = self.vectors.copy()
+        made.next_index = len(self)
+        if self.counts is not None:
+            made.expandos["count"] = self.counts.astype(np.int64)
+        return made
+
+    def _nearest(
+        self, vectors: Float[np.ndarray, "q d"], k: int, without: Sequence[Sequence[int]]
+    ) -> list[list[Neighbor]]:
+        """Look for candidates in float32, with some slack, and settle their order in float64."""
+        queries = np.stack([self._unit64(vector) for vector in vectors])
+        best = [_Best(k, rows) for rows in without]
+        for start, stop in _blocks(len(self)):
+            cosines = queries.astype(np.float32) @ self._unit_block(start, stop).T
+            for one, scores in zip(best, cosines, strict=True):
+                one.see(start, scores, _SLACK)
+        return [
+            self._named(one.settle(lambda rows, query=query: self._cosines(query, rows)))
+            for one, query in zip(best, queries, strict=True)
+        ]
+
+    def _named(self, found: tuple[Rows, Scores]) -> list[Neighbor]:
+        return [
+            Neighbor(self.words[row], float(score)) for row, score in zip(*found, strict=True)
+        ]
+
+    def _cosines(self, query: Vector, rows: Rows) -> Scores:
+        """Return cosines in float64; the same for the same numbers, whichever row has them."""
+        return (self._unit_rows(rows, np.float64) * query).sum(1)
+
+    def _unit_block(self, start: int, stop: int) -> Float[np.ndarray, "b d"]:
+        if "unit" in self.__dict__:
+            return self.unit[start:stop]
+        return self._unit_rows(np.arange(start, stop))
+
+    def _unit_rows(self, rows: Rows, dtype: type[Any] = np.float32) -> Float[np.ndarray, "b d"]:
+        lengths = self.lengths[rows, None]
+        wide = self.vectors[rows].astype(np.float64)
+        return np.divide(wide, lengths, where=lengths > 0, out=wide).astype(dtype, copy=False)
+
+    def _unit64(self, vector: Vector) -> Vector:
+        wide = vector.astype(np.float64)
+        # No square of a number of float32 is too large for float64, but one of float64 is.
+        most = float(np.abs(wide).max())
+        if not math.isfinite(most):
+            raise ValueError("a vector that is looked for has a number that is not finite")
+        wide = wide / most if most else wide
+        return wide / np.sqrt((wide * wide).sum()) if most else wide
+
+    def _check_width(self, queries: Float[np.ndarray, "q d"]) -> None:
+        if queries.ndim != 2 or queries.shape[1] != self.width:
+            raise ValueError(
+                f"the vectors that are looked for must be [q {self.width}], got "
+                f"{list(queries.shape)}"
+            )
+
+
+class _Best:
+    """The candidates for the `k` highest scores, block after block."""
+
+    def __init__(self, k: int, without: Sequence[int]) -> None:
+        self.k = k
+        self.without = np.unique(np.array(without, dtype=np.int64))
+        self.rows: list[Rows] = []
+        self.scores: list[Scores] = []
+        self.floor = -math.inf  # no row that scores lower, wrong as it may be, is among the best
+
+    def see(self, start: int, scores: Scores, slack: float | Scores) -> None:
+        """Keep of a block what may be among the best, each score wrong by at most `slack`."""
+        most = scores + slack
+        inside = self.without[(self.without >= start) & (self.without < start + len(scores))]
+        most[inside - start] = -math.inf
+        rows = np.flatnonzero((most >= self.floor) & (most > -math.inf))
+        if not len(rows):
+            return
+        least = (scores - slack)[rows]
+        kept = np.concatenate([*self.scores, least])
+        if len(kept) > self.k:
+            self.floor = float(np.partition(kept, len(kept) - self.k)[len(kept) - self.k])
+            rows = rows[most[rows] >= self.floor]
+        self.rows.append(rows + start)
+        self.scores.append((scores - slack)[rows])
+        if sum(map(len, self.rows)) > 4 * self.k + BLOCK:
+            self._drop(2 * (np.max(slack) if len(rows) else 0.0))
+
+    def _drop(self, slack: float) -> None:
+        """Forget candidates that have fallen behind."""
+        rows, scores = np.concatenate(self.rows), np.concatenate(self.scores)
+        near = scores + slack >= self.floor
+        self.rows, self.scores = [rows[near]], [scores[near]]
+
+    def settle(self, exact: Callable[[Rows], Scores]) -> tuple[Rows, Scores]:
+        """Return the best rows and their exact scores; of equal ones the lower row first."""
+        if not self.rows:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        rows = np.concatenate(self.rows)
+        scores = np.concatenate([exact(rows[start:stop]) for start, stop in _blocks(len(rows))])
+        order = np.lexsort((rows, -scores))[: self.k]
+        return rows[order], scores[order]
+
+
+def _product(cosines: Float[np.ndarray, "q n"], n_plus: int) -> Scores:
+    """Return the product of the first cosines over that of the others, all moved to 0 ... 1."""
+    moved = np.clip((cosines.astype(np.float64) + 1) / 2, 0, 1)
+    return moved[:n_plus].prod(0) / (moved[n_plus:].prod(0) + EPSILON)
+
+
+def _blocks(n: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, n, BLOCK):
+        yield start, min(start + BLOCK, n)
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+
+
+def _check_shapes(words: tuple[str, ...], vectors: Any, counts: Any) -> None:
+    if not words:
+        raise ValueError("a space has at least one word, got none")
+    if vectors.ndim != 2 or not vectors.shape[1]:
+        raise ValueError(f"vectors must be rows of numbers, [n d], got {list(vectors.shape)}")
+    if len(vectors) != len(words):
+        raise ValueError(f"{len(words):,} words, but {len(vectors):,} vectors")
+    if counts is not None and counts.shape != (len(words),):
+        raise ValueError(f"{len(words):,} words, but counts are {list(counts.shape)}")
