@@ -135,15 +135,15 @@ def test_of_a_space_mapped_to_itself_all_are_found_and_not_by_chance() -> None:
     found = score(space, space, tuple((w, w) for w in space.words))
     assert (found.p_at_1, found.p_at_5, found.mean_reciprocal_rank) == (1, 1, 1)
     assert found.chance == pytest.approx(1 / 300)
-    assert found.aligned
+    assert found.above_chance
 
 
 def test_a_pair_or_two_are_never_enough_to_claim_that_spaces_align() -> None:
     space = gaussian(300, 20, seed=1)
-    aligned = {
-        n: score(space, space, tuple((w, w) for w in space.words[:n])).aligned for n in (1, 2, 3, 9)
+    above = {
+        n: score(space, space, tuple((w, w) for w in space.words[:n])).above_chance for n in (1, 2, 3, 9)
     }
-    assert aligned == {1: False, 2: False, 3: False, 9: True}
+    assert above == {1: False, 2: False, 3: False, 9: True}
 
 
 def test_one_answer_for_all_is_right_no_more_often_than_by_chance() -> None:
@@ -152,7 +152,7 @@ def test_one_answer_for_all_is_right_no_more_often_than_by_chance() -> None:
     words = tuple((w, source.words[0 if i % 2 else i]) for i, w in enumerate(source.words))
     found = score(source, target, words, Nearest())
     assert found.p_at_1 == pytest.approx(found.chance) == pytest.approx(101 / 200)
-    assert not found.aligned
+    assert not found.above_chance
 
 
 def test_the_probability_of_as_many_by_chance_is_the_binomials() -> None:

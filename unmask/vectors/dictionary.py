@@ -22,7 +22,7 @@ Pairs = Int[np.ndarray, "p 2"]
 LONGEST = 2**16
 """Characters of a line of a dictionary."""
 BY_CHANCE = 1e-3
-"""The probability to be right as often by chance, below which two spaces are said to align."""
+"""The probability to be right as often by chance, below which that is said not to be chance."""
 _NUMERAL = re.compile("[0-9]+")
 
 
@@ -144,8 +144,8 @@ class Scores:
     """Source words asked that were among the seeds, too."""
 
     @property
-    def aligned(self) -> bool:
-        """Whether more is found than by chance."""
+    def above_chance(self) -> bool:
+        """Whether more are right than by chance."""
         return self.by_chance < BY_CHANCE
 
     @property

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 Rows = Int[np.ndarray, "r"]
 BLOCK = 2**24
 """Scores that are held at once, 4 bytes each; never fewer than a row of them."""
-_GROUP = 64  # columns whose largest score is looked at first
-_MORE = 16  # candidates beyond those asked for, whose order is looked at in float64
+_GROUP = 32  # columns whose largest score is looked at first
+_MORE = 8  # candidates beyond those asked for, whose order is looked at in float64
 
 
 @dataclass(frozen=True)
@@ -233,20 +233,22 @@ def _best(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[n
 
     Without `every`, any of the columns with an equal score may stand at the end.
     """
-    m = scores.shape[1]
-    if m <= 2 * k * _GROUP:
-        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
     columns, values, sure = _candidates(scores, k)
-    order = np.lexsort((columns, -values), axis=1)[:, :k]
+    if k < values.shape[1]:
+        some = np.argpartition(values, -k, axis=1)[:, -k:]
+        least = np.take_along_axis(values, some, 1).min(1, keepdims=True)
+        sure &= np.count_nonzero(values >= least, axis=1) == k
+        columns, values = (np.take_along_axis(a, some, 1) for a in (columns, values))
+    order = np.lexsort((columns, -values), axis=1)
     best = np.take_along_axis(columns, order, 1)
-    for row in np.flatnonzero(~sure & every):  # equal ones stand in groups that were not looked at
+    for row in np.flatnonzero(~sure & every):  # equal ones were not looked at, or not chosen
         best[row] = np.argsort(-scores[row], kind="stable")[:k]
     return best
 
 
 def _candidates(
     scores: Float[np.ndarray, "b m"], k: int
-) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"], np.ndarray]:
+) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"], Bool[np.ndarray, "b"]]:
     """Find few columns of each row among which its `k` largest are, and their values.
 
     The `k` largest stand in the `k` groups of columns with the largest maxima; the last value says
@@ -254,6 +256,8 @@ def _candidates(
     """
     b, m = scores.shape
     n_groups = m // _GROUP
+    if n_groups <= 2 * k:
+        return np.broadcast_to(np.arange(m), (b, m)), scores, np.ones(b, bool)
     whole = n_groups * _GROUP
     largest = scores[:, :whole].reshape(b, _GROUP, n_groups).max(1)  # [b groups]
     groups = np.argpartition(largest, n_groups - k, axis=1)[:, -k:]  # [b k]
