@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.tune import finetune
     from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
     from unmask.published.catalogue import MODELS
+    from unmask.serving.align import align
     from unmask.serving.describe import describe
     from unmask.serving.evaluating import evaluate_tasks
     from unmask.serving.hide import hidden
@@ -54,6 +55,7 @@ __all__ = [
     "Several",
     "SourceEncoder",
     "TopLayers",
+    "align",
     "describe",
     "evaluate_tasks",
     "finetune",
@@ -90,6 +92,7 @@ _HOME = {
     "Several": "unmask.serving.several",
     "SourceEncoder": "unmask.finetuning.methods",
     "TopLayers": "unmask.finetuning.methods",
+    "align": "unmask.serving.align",
     "describe": "unmask.serving.describe",
     "evaluate_tasks": "unmask.serving.evaluating",
     "finetune": "unmask.finetuning.tune",

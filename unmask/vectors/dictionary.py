@@ -149,9 +149,14 @@ class Scores:
         return self.by_chance < BY_CHANCE
 
     @property
+    def words(self) -> int:
+        """Source words of the dictionary."""
+        return self.asked + self.source_unknown + self.target_unknown
+
+    @property
     def coverage(self) -> float:
         """The share of source words that could be asked."""
-        return self.asked / (self.asked + self.source_unknown + self.target_unknown)
+        return self.asked / self.words
 
 
 def score(
