@@ -105,7 +105,7 @@ class Space:
         """
         found = np.empty_like(self.vectors, order="C")
         for start, stop in _blocks(len(self)):
-            found[start:stop] = self._unit_rows(np.arange(start, stop))
+            found[start:stop] = self._unit_rows(slice(start, stop))
         return found
 
     def row(self, word: str) -> int:
@@ -218,14 +218,17 @@ class Space:
         units = self._unit_rows(np.array(rows), np.float64)
         best = _Best(k, rows)
         for start, stop in _blocks(len(self)):
-            cosines = units.astype(np.float32) @ self._unit_block(start, stop).T
-            # Near a word that is taken away the quotient multiplies what is wrong with a cosine.
-            scores = _product(cosines, len(plus))
-            best.see(start, scores, _SLACK / EPSILON * np.maximum(scores, 1e-3))
-        exact = best.settle(
-            lambda some: _product(np.stack([self._cosines(u, some) for u in units]), len(plus))
-        )
-        return self._named(exact)
+            above, below = _over(
+                units.astype(np.float32) @ self._unit_block(start, stop).T, len(plus)
+            )
+            scores = above / below
+            best.see(start, scores, _SLACK * (len(plus) + len(minus) * scores) / below)
+
+        def exact(some: Rows) -> Scores:
+            above, below = _over(np.stack([self._cosines(u, some) for u in units]), len(plus))
+            return above / below
+
+        return self._named(best.settle(exact))
 
     @classmethod
     def from_gensim(cls, vectors: Any) -> "Space":
@@ -282,9 +285,7 @@ class Space:
         ]
 
     def _named(self, found: tuple[Rows, Scores]) -> list[Neighbor]:
-        return [
-            Neighbor(self.words[row], float(score)) for row, score in zip(*found, strict=True)
-        ]
+        return [Neighbor(self.words[row], float(score)) for row, score in zip(*found, strict=True)]
 
     def _cosines(self, query: Vector, rows: Rows) -> Scores:
         """Return cosines in float64; the same for the same numbers, whichever row has them."""
@@ -293,9 +294,11 @@ class Space:
     def _unit_block(self, start: int, stop: int) -> Float[np.ndarray, "b d"]:
         if "unit" in self.__dict__:
             return self.unit[start:stop]
-        return self._unit_rows(np.arange(start, stop))
+        return self._unit_rows(slice(start, stop))
 
-    def _unit_rows(self, rows: Rows, dtype: type[Any] = np.float32) -> Float[np.ndarray, "b d"]:
+    def _unit_rows(
+        self, rows: Rows | slice, dtype: type[Any] = np.float32
+    ) -> Float[np.ndarray, "b d"]:
         lengths = self.lengths[rows, None]
         wide = self.vectors[rows].astype(np.float64)
         return np.divide(wide, lengths, where=lengths > 0, out=wide).astype(dtype, copy=False)
@@ -323,48 +326,39 @@ class _Best:
     def __init__(self, k: int, without: Sequence[int]) -> None:
         self.k = k
         self.without = np.unique(np.array(without, dtype=np.int64))
-        self.rows: list[Rows] = []
-        self.scores: list[Scores] = []
-        self.floor = -math.inf  # no row that scores lower, wrong as it may be, is among the best
+        self.rows = np.zeros(0, dtype=np.int64)
+        self.lows, self.highs = np.zeros((2, 0))  # between which the score of each is
+        self.floor = -math.inf  # so much `k` of them score at least
 
     def see(self, start: int, scores: Scores, slack: float | Scores) -> None:
         """Keep of a block what may be among the best, each score wrong by at most `slack`."""
-        most = scores + slack
+        highs = scores + slack
         inside = self.without[(self.without >= start) & (self.without < start + len(scores))]
-        most[inside - start] = -math.inf
-        rows = np.flatnonzero((most >= self.floor) & (most > -math.inf))
+        highs[inside - start] = -math.inf
+        rows = np.flatnonzero((highs >= self.floor) & (highs > -math.inf))
         if not len(rows):
             return
-        least = (scores - slack)[rows]
-        kept = np.concatenate([*self.scores, least])
-        if len(kept) > self.k:
-            self.floor = float(np.partition(kept, len(kept) - self.k)[len(kept) - self.k])
-            rows = rows[most[rows] >= self.floor]
-        self.rows.append(rows + start)
-        self.scores.append((scores - slack)[rows])
-        if sum(map(len, self.rows)) > 4 * self.k + BLOCK:
-            self._drop(2 * (np.max(slack) if len(rows) else 0.0))
-
-    def _drop(self, slack: float) -> None:
-        """Forget candidates that have fallen behind."""
-        rows, scores = np.concatenate(self.rows), np.concatenate(self.scores)
-        near = scores + slack >= self.floor
-        self.rows, self.scores = [rows[near]], [scores[near]]
+        self.rows = np.concatenate([self.rows, rows + start])
+        self.lows = np.concatenate([self.lows, (scores - slack)[rows]])
+        self.highs = np.concatenate([self.highs, highs[rows]])
+        if len(self.rows) > self.k:
+            at = len(self.rows) - self.k
+            self.floor = float(np.partition(self.lows, at)[at])
+            near = self.highs >= self.floor
+            self.rows, self.lows, self.highs = self.rows[near], self.lows[near], self.highs[near]
 
     def settle(self, exact: Callable[[Rows], Scores]) -> tuple[Rows, Scores]:
         """Return the best rows and their exact scores; of equal ones the lower row first."""
-        if not self.rows:
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
-        rows = np.concatenate(self.rows)
-        scores = np.concatenate([exact(rows[start:stop]) for start, stop in _blocks(len(rows))])
-        order = np.lexsort((rows, -scores))[: self.k]
-        return rows[order], scores[order]
+        scores = [exact(self.rows[start:stop]) for start, stop in _blocks(len(self.rows))]
+        found = np.concatenate([np.zeros(0), *scores])
+        order = np.lexsort((self.rows, -found))[: self.k]
+        return self.rows[order], found[order]
 
 
-def _product(cosines: Float[np.ndarray, "q n"], n_plus: int) -> Scores:
-    """Return the product of the first cosines over that of the others, all moved to 0 ... 1."""
+def _over(cosines: Float[np.ndarray, "q n"], n_plus: int) -> tuple[Scores, Scores]:
+    """Return the product of the first cosines and that of the others, all moved to 0 ... 1."""
     moved = np.clip((cosines.astype(np.float64) + 1) / 2, 0, 1)
-    return moved[:n_plus].prod(0) / (moved[n_plus:].prod(0) + EPSILON)
+    return moved[:n_plus].prod(0), moved[n_plus:].prod(0) + EPSILON
 
 
 def _blocks(n: int) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,186 @@
+"""fastText's model files (`.bin`): vectors of words, composed of those of their n-grams.
+
+The layout is that of `fasttext.cc`, `args.cc` and `dictionary.cc` of version 0.9.2; composing is
+that of `FastText::getWordVector`: the mean of the word's own row and of the rows of the buckets
+into which its n-grams fall (Bojanowski et al. 2017, arXiv 1607.04606, section 3.2).
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, UInt32
+
+from unmask.text.compressed import compression
+from unmask.vectors.binary import Source
+from unmask.vectors.gathered import Gathered
+from unmask.vectors.space import Space
+
+MAGIC = struct.pack("<i", 793712314)
+"""What a model file begins with."""
+
+_VERSIONS = (11, 12)
+_END_OF_LINE = b"</s>"  # has no n-grams
+_TOGETHER = 2**10  # words composed at once: 40 MB of 300 numbers of 30 n-grams each
+_OFFSET, _PRIME = 2166136261, np.uint32(16777619)  # of the hash FNV-1a, 32 bits wide
+_NUMBER = np.dtype("<f4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    """What says how vectors are composed."""
+
+    width: int
+    buckets: int
+    min_n: int
+    max_n: int
+    words: list[bytes]
+    counts: list[int]
+    rows: Float[np.ndarray, "r d"]
+
+
+def read_fasttext(path: Path, *, limit: int | None = None) -> Space:
+    """Read the words of a fastText model, with their vectors as that library gives them.
+
+    Raises:
+        ValueError: the file is truncated, of an unknown version, or quantized (`.ftz`).
+    """
+    source = Source(path)
+    try:
+        model = _model(source)
+    except struct.error:
+        raise ValueError(
+            f"{path}: the fastText model ends too early, at byte {source.offset}: it is truncated"
+        ) from None
+    made = Gathered(
+        path, model.width, lambda row: f"{path}: word {row + 1}", ": the file is damaged"
+    )
+    counts: list[int] = []
+    for start in range(0, min(len(model.words), limit or len(model.words)), _TOGETHER):
+        vectors = _compose(model, start, limit)
+        for row, vector in enumerate(vectors, start):
+            if made.add(model.words[row], vector, row):
+                counts.append(model.counts[row])
+    return made.space(np.array(counts, dtype=np.int64))
+
+
+def _model(source: Source) -> _Model:
+    path = source.path
+    _, version = _unpack(source, "<ii")
+    if version not in _VERSIONS:
+        raise ValueError(f"{path}: a fastText model of version {version}; 11 and 12 can be read")
+    width, *_, buckets, min_n, max_n, _, _ = _unpack(source, "<12id")
+    _, n_words, n_labels, _, n_pruned = _unpack(source, "<iiiqq")
+    if min(width, n_words) < 1 or min(n_labels, buckets, min_n, max_n) < 0:
+        raise ValueError(f"{path}: the fastText model's header makes no sense: it is damaged")
+    words, counts = _dictionary(source, n_words, n_labels)
+    source.take(8 * max(n_pruned, 0))
+    (quantized,) = _unpack(source, "<?")
+    if quantized or n_pruned > 0:
+        raise ValueError(
+            f"{path}: a quantized fastText model (.ftz), which is not read; write its vectors with "
+            "fasttext print-word-vectors"
+        )
+    n_rows, n_columns = _unpack(source, "<qq")
+    if n_columns != width or n_rows != n_words + buckets:
+        raise ValueError(
+            f"{path}: the fastText model has rows for {n_words:,} words and {buckets:,} n-grams of "
+            f"{width} numbers, but a matrix of {n_rows:,} x {n_columns:,}: it is damaged"
+        )
+    return _Model(
+        width=width,
+        buckets=0 if n_pruned == 0 else buckets,  # as in `Dictionary::pushHash`
+        min_n=min_n,
+        max_n=max_n,
+        words=words,
+        counts=counts,
+        rows=_matrix(source, n_rows, width),
+    )
+
+
+def _unpack(source: Source, form: str) -> tuple[Any, ...]:
+    return struct.unpack(form, source.take(struct.calcsize(form)))
+
+
+def _dictionary(source: Source, n_words: int, n_labels: int) -> tuple[list[bytes], list[int]]:
+    """Read words and how often each was seen; labels stand behind them, and are left out."""
+    words: list[bytes] = []
+    counts: list[int] = []
+    for _ in range(n_words + n_labels):
+        word = source.until(b"\0")
+        if word is None:
+            raise struct.error
+        count, _ = _unpack(source, "<qb")
+        words.append(word)
+        counts.append(count)
+    return words[:n_words], counts[:n_words]
+
+
+def _matrix(source: Source, n_rows: int, width: int) -> Float[np.ndarray, "r d"]:
+    """Map the matrix into memory; unpack it if it is packed."""
+    size, path = 4 * n_rows * width, source.path
+    if compression(path) is None:
+        if path.stat().st_size < source.offset + size:
+            raise struct.error
+        return np.memmap(path, _NUMBER, "r", source.offset, (n_rows, width))
+    rows = np.empty((0, width), dtype=_NUMBER)
+    while len(rows) < n_rows:  # step by step: the header may say what is not there
+        some = min(n_rows - len(rows), 2**14)
+        data = source.take(4 * some * width)
+        if len(data) < 4 * some * width:
+            raise struct.error
+        rows.resize((len(rows) + some, width), refcheck=False)
+        rows[-some:] = np.frombuffer(data, _NUMBER).reshape(some, width)
+    return rows
+
+
+def _compose(model: _Model, start: int, limit: int | None) -> Float[np.ndarray, "w d"]:
+    """Return the mean of each word's own row and those of its n-grams, for the words at a place."""
+    words = model.words[start : min(start + _TOGETHER, limit or len(model.words))]
+    own = np.arange(len(words))
+    owners, buckets = [own], [own + start]
+    if model.buckets and model.max_n:
+        for owner, hashes in _hashes(words, model.min_n, model.max_n):
+            owners.append(owner)
+            buckets.append(len(model.words) + (hashes % np.uint32(model.buckets)).astype(np.int64))
+    owner, row = np.concatenate(owners), np.concatenate(buckets)
+    order = np.argsort(owner, kind="stable")
+    begin = np.searchsorted(owner[order], own)
+    sums = np.add.reduceat(np.asarray(model.rows[row[order]], dtype=np.float32), begin, axis=0)
+    return sums / np.diff(begin, append=len(row))[:, None].astype(np.float32)
+
+
+def _hashes(
+    words: list[bytes], min_n: int, max_n: int
+) -> Iterator[tuple[Int[np.ndarray, "g"], UInt32[np.ndarray, "g"]]]:
+    """Yield, for each length, which word has an n-gram, and its hash.
+
+    N-grams are of characters, which UTF-8 writes in several bytes, of the word between "<" and ">";
+    these two alone are none (`Dictionary::computeSubwords`). All that begin anywhere are read at
+    once, byte by byte.
+    """
+    marked = [b"" if word == _END_OF_LINE else b"<" + word + b">" for word in words]
+    sizes = np.array([len(word) for word in marked])
+    ends = np.cumsum(sizes)
+    data = np.frombuffer(b"".join([*marked, b"\0"]), dtype=np.uint8)
+    goes_on = (data & 0xC0) == 0x80
+    # The hash takes bytes as signed.
+    signed = data.view(np.int8).astype(np.int32).view(np.uint32)
+    at = np.flatnonzero(~goes_on[:-1])
+    owner = np.repeat(np.arange(len(words)), sizes)[at]
+    first, end = at == (ends - sizes)[owner], ends[owner]
+    hashes = np.full(len(at), _OFFSET, dtype=np.uint32)
+    for n in range(1, max_n + 1):
+        inside = at < end
+        at, owner, first, end, hashes = (x[inside] for x in (at, owner, first, end, hashes))
+        more = np.ones(len(at), dtype=bool)
+        while more.any():
+            hashes[more] = (hashes[more] ^ signed[at[more]]) * _PRIME
+            at = at + more
+            more &= (at < end) & goes_on[at]
+        if n >= min_n:
+            kept = ~(first | (at == end)) if n == 1 else np.ones(len(at), dtype=bool)
+            yield owner[kept], hashes[kept]

@@ -1,0 +1,223 @@
+r"""Files of word vectors: what a file is, reading and writing it. Nothing is ever unpickled.
+
+word2vec-text    `.vec`  a header "n d", then a line for each word (word2vec, fastText)
+word2vec-binary  `.bin`  the same header, then each word and its numbers as float32
+glove            `.txt`  lines without a header
+fasttext         `.bin`  a model of fastText, read alone: words' vectors with those of their n-grams
+
+Each may be packed (`.gz`, `.xz`, `.zst`). What a file is, its first bytes say, not its name.
+"""
+
+import gzip
+import lzma
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast, get_args
+
+from unmask.files import whole
+from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
+from unmask.vectors.binary import read_binary, write_binary
+from unmask.vectors.facebook import MAGIC, read_fasttext
+from unmask.vectors.lines import HEADER, looks_like_rows, read_lines, write_lines
+from unmask.vectors.space import Space
+
+Format = Literal["word2vec-text", "word2vec-binary", "glove"]
+"""Formats that are read and written."""
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: Mapping[str, Format] = {
+    ".vec": "word2vec-text",
+    ".bin": "word2vec-binary",
+    ".txt": "glove",
+}
+"""What a file is written as whose name ends so, where no format is named."""
+
+_OTHERS = {
+    b"\x1f\x8b": "looks like gzip: name it .gz",
+    b"\xfd7zXZ\0": "looks like xz: name it .xz",
+    b"\x28\xb5\x2f\xfd": "looks like Zstandard: name it .zst",
+    b"PK\x03\x04": "is a zip archive: unpack it and name the file of vectors in it",
+    b"\x93NUMPY": "is an array of NumPy, without words",
+    b"\x89HDF": "is HDF5, which is not read",
+    b"\xff\xfe": "looks like UTF-16: write it as UTF-8",
+    b"\xfe\xff": "looks like UTF-16: write it as UTF-8",
+}
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_WHITE = re.compile(r"[ \t\r\n]")
+
+
+def read_vectors(
+    path: str | Path, *, form: Format | Literal["fasttext"] | None = None, limit: int | None = None
+) -> Space:
+    r"""Read a file of word vectors.
+
+    Words may hold spaces in text. Bytes of words that are not UTF-8 are read as "\xNN", so that no
+    two words become one; of a word that comes again the first is kept. Both are counted and said.
+
+    Args:
+        path: of the file.
+        form: what it is; None: what its first bytes say.
+        limit: read only the first `limit` words, which are the most frequent in most files.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, truncated, of another kind, or has a row that does not fit; the
+            line, or the byte, is named.
+    """
+    path = Path(path)
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
+    form = recognize(path) if form is None else form
+    if form == "fasttext":
+        return read_fasttext(path, limit=limit)
+    if form == "word2vec-binary":
+        return read_binary(path, limit=limit)
+    if form not in FORMATS:
+        raise ValueError(f"form must be one of {[*FORMATS, 'fasttext']}, got {form!r}")
+    return read_lines(path, header=form == "word2vec-text", limit=limit)
+
+
+def recognize(path: Path) -> Format | Literal["fasttext"]:
+    """Say what a file of vectors is, by its first bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is empty, or known to be something else.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise ValueError(f"{path}: must be a file of word vectors, got a folder or a device")
+    head = next(pieces(path), b"")
+    if not head.strip():
+        raise ValueError(f"{path}: an empty file, no word vectors")
+    if head.startswith(MAGIC):
+        return "fasttext"
+    if _PICKLE.match(head):
+        raise ValueError(
+            f"{path}: a pickle, as gensim's own .save writes: it is never opened, since it can run "
+            "code; write another file in gensim: vectors.save_word2vec_format('vectors.bin', "
+            "binary=True), with vectors = model.wv of a model"
+        )
+    for begin, said in _OTHERS.items():
+        if head.startswith(begin):
+            raise ValueError(f"{path}: {said}")
+    first, _, rest = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    if (header := HEADER.fullmatch(first)) is not None:
+        binary = _is_binary(rest, int(header[2]), _ending(path) == ".bin")
+        return "word2vec-binary" if binary else "word2vec-text"
+    if _CONTROL.search(head):
+        raise ValueError(f"{path}: neither text nor a binary file of vectors that is known")
+    return "glove"
+
+
+def _is_binary(rest: bytes, width: int, named: bool) -> bool:
+    """Say whether numbers follow as bytes; where these look like text, its name says it."""
+    line = rest.split(b"\n", 1)[0]
+    if looks_like_rows(line) and not _CONTROL.search(line):
+        return False
+    numbers = rest.partition(b" ")[2][: 4 * width]
+    return bool(_CONTROL.search(numbers)) or not _is_text(numbers) or named
+
+
+def write_vectors(
+    space: Space, path: str | Path, form: Format | None = None, *, white: str | None = None
+) -> None:
+    """Write a file of word vectors, whole or not at all; others read back the same numbers.
+
+    Args:
+        space: the words and vectors.
+        path: of the file; it is packed if its name ends so (.gz, .xz, .zst).
+        form: the format; None: what the file's name says (.vec, .bin, .txt).
+        white: what is written for each white space within a word, "_" for instance; no format can
+            say it. None: such a word is an error.
+
+    Raises:
+        ValueError: the name says no format, or a word cannot be written.
+        OSError: the file cannot be written.
+    """
+    path = Path(path)
+    form = format_of(path) if form is None else form
+    if form not in FORMATS:
+        raise ValueError(f"the format must be one of {list(FORMATS)}, got {form!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: is a folder; name a file")
+    words = _writable(space, white)
+    if form == "word2vec-binary":
+        data = write_binary(space, words)
+    else:
+        data = write_lines(space, words, header=form == "word2vec-text")
+    with whole(path) as beside:
+        _write(beside, compression(path), data)
+
+
+def format_of(path: Path) -> Format:
+    """Return the format that the name of a file says.
+
+    Raises:
+        ValueError: it says none.
+    """
+    ending = _ending(path)
+    if ending not in ENDINGS:
+        known = ", ".join(f"{e} ({f})" for e, f in ENDINGS.items())
+        raise ValueError(f"{path}: name the format, or end the name in one of {known}")
+    return ENDINGS[ending]
+
+
+def _ending(path: Path) -> str:
+    """Return the ending of a file's name, without that of its compression."""
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"  # where it was cut
+    return True
+
+
+def _writable(space: Space, white: str | None) -> list[bytes]:
+    """Return words as bytes, of which none holds white space."""
+    found = [word for word in space.words if _WHITE.search(word)]
+    words: Iterable[str] = space.words
+    if found:
+        if white is None:
+            raise ValueError(
+                f"words with white space cannot be written so that others read them: {found[0]!r} "
+                f"and {len(found) - 1:,} more; say what to write instead of it, '_' for instance"
+            )
+        if _WHITE.search(white):
+            raise ValueError(f"what is written for white space must hold none, got {white!r}")
+        words = [_replaced(word, white) for word in space.words]
+        if len(set(words)) < len(words):
+            twice, _ = Counter(words).most_common(1)[0]
+            raise ValueError(f"with {white!r} for white space two words become {twice!r}")
+    try:
+        return [word.encode() for word in words]
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the word {error.object!a} is no text that UTF-8 can say") from None
+
+
+def _replaced(word: str, white: str) -> str:
+    return white.join(_WHITE.split(word))
+
+
+def _write(path: Path, packing: str | None, data: Iterable[bytes]) -> None:
+    if packing == ".zst":
+        require("zstandard", "writing .zst")
+        import zstandard
+
+        opened: Any = zstandard.open(path, "wb")
+    else:
+        open_: Callable[[Path, str], Any]
+        open_ = {None: open, ".gz": gzip.open, ".xz": lzma.open}[packing]
+        opened = open_(path, "wb")
+    with cast("BinaryIO", opened) as file:
+        for piece in data:
+            file.write(piece)
