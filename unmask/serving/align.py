@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from unmask.files import whole
 from unmask.text.lines import blank, lines
+from unmask.training.log import Stream
 from unmask.vectors.align import (
     STOCHASTIC,
     USUAL,
@@ -44,11 +45,11 @@ from unmask.vectors.moved import moved as moved_words
 from unmask.vectors.retrieval import CSLS, Nearest
 from unmask.vectors.space import Space
 
-Mapping_ = Literal["procrustes", "least-squares"]
+MapName = Literal["procrustes", "least-squares"]
 Preparing = Literal["usual", "unit", "none"]
 Learning = Literal["none", "nearest", "csls", "stochastic"]
 
-MAPS: Mapping[Mapping_, Map] = {"procrustes": Procrustes(), "least-squares": LeastSquares()}
+MAPS: Mapping[MapName, Map] = {"procrustes": Procrustes(), "least-squares": LeastSquares()}
 PREPARATIONS: Mapping[Preparing, tuple[Preparation, ...]] = {
     "usual": USUAL,
     "unit": (UnitLength(),),
@@ -89,8 +90,14 @@ class Aligned:
         measured = {"cosine": self.scores.get("nearest"), "CSLS": self.scores.get("csls")}
         measured["cosine, words held out"] = self.held_out
         return names, [
-            [name, *_percents(one), f"{one.mean_reciprocal_rank:.3f}", f"{one.chance:.2%}"]
-            + [f"{one.asked:,} of {one.words:,}"]
+            [
+                name,
+                f"{one.p_at_1:.1%}",
+                f"{one.p_at_5:.1%}",
+                f"{one.mean_reciprocal_rank:.3f}",
+                f"{one.chance:.2%}",
+                f"{one.asked:,} of {one.words:,}",
+            ]
             for name, one in measured.items()
             if one is not None
         ]
@@ -141,7 +148,7 @@ def align(
     anchors: str | Path | None = None,
     lowercase: bool = False,
     test: str | Path | None = None,
-    map: Mapping_ = "procrustes",
+    map: MapName = "procrustes",
     prepare: Preparing = "usual",
     self_learning: Learning | None = None,
     refine: int = 0,
@@ -152,7 +159,7 @@ def align(
     limit: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
-    terminal: TextIO | None = None,
+    terminal: Stream | None = None,
 ) -> Aligned:
     """Map the space of one file of vectors into that of another, and score it by a dictionary.
 
@@ -226,8 +233,8 @@ def align(
     held, listed = None, list[Moved]()
     if moved is not None:
         held = _held_out(x, z, pairs, fit, frequent or LISTED)
-        some = (space.first(frequent or LISTED) for space in (found, z))
-        listed = moved_words(*some, moved, least=least)
+        listed = _listed(found, z, moved, least, frequent or LISTED)
+    similar = [one.similarity for one in done if one.similarity is not None]
     facts: dict[str, Any] = {
         "source": _named(source, old),
         "target": _named(target, new),
@@ -238,7 +245,7 @@ def align(
         "seeds": len(pairs),
         "rounds": len(done),
         "pairs": done[-1].pairs,
-        "similarity": next((r.similarity for r in reversed(done) if r.similarity is not None), None),
+        "similarity": similar[-1] if similar else None,
         "scores": {name: _plain(one) for name, one in scores.items()},
         "held_out": None if held is None else _plain(held),
         "moved": [_moved_plain(one) for one in listed],
@@ -281,7 +288,7 @@ def _check_numbers(**given: int | None) -> None:
 
 def _check_choices(**given: str | None) -> None:
     known_ones = {
-        "map": get_args(Mapping_),
+        "map": get_args(MapName),
         "prepare": get_args(Preparing),
         "self_learning": (*get_args(Learning), None),
     }
@@ -315,7 +322,7 @@ def _check_out(folder: Path, *spaces: Space) -> None:
 
 
 def _how(
-    map: Mapping_, learning: Learning | None, refine: int, frequent: int | None, k: int
+    map: MapName, learning: Learning | None, refine: int, frequent: int | None, k: int
 ) -> tuple[Map, SelfLearning | None, Refine | None]:
     csls = Refine(refine, k=k) if frequent is None else Refine(refine, frequent, k)
     return MAPS[map], _learning(learning or "none", frequent, k), csls
@@ -359,9 +366,7 @@ def _seeds(
     return rows[:seeds], tuple(pair for pair in kept[seeds:] if pair[0] not in learned)
 
 
-def _known(
-    path: Path, pairs: Dictionary, source: Space, target: Space
-) -> tuple[Dictionary, Pairs]:
+def _known(path: Path, pairs: Dictionary, source: Space, target: Space) -> tuple[Dictionary, Pairs]:
     try:
         return known(pairs, source, target)
     except ValueError as error:
@@ -384,7 +389,7 @@ def _words(path: Path) -> list[str]:
 # The work
 
 
-def _run(made: Iterator[Round], terminal: TextIO | None) -> list[Round]:
+def _run(made: Iterator[Round], terminal: Stream | None) -> list[Round]:
     """Take the rounds one after the other, and show where they are."""
     done, shown = list[Round](), time.monotonic()
     for one in made:
@@ -401,9 +406,7 @@ def _run(made: Iterator[Round], terminal: TextIO | None) -> list[Round]:
     return done
 
 
-def _held_out(
-    source: Space, target: Space, pairs: Pairs, fit: Map, frequent: int
-) -> Scores | None:
+def _held_out(source: Space, target: Space, pairs: Pairs, fit: Map, frequent: int) -> Scores | None:
     """Score a map on every tenth of the pairs, which it was not fitted on."""
     out = np.arange(len(pairs)) % 10 == 9
     both = (pairs < frequent).all(1)
@@ -416,17 +419,20 @@ def _held_out(
     return score(found, target.first(frequent), words, Nearest())
 
 
+def _listed(source: Space, target: Space, n: int, least: int | None, frequent: int) -> list[Moved]:
+    try:
+        return moved_words(source.first(frequent), target.first(frequent), n, least=least)
+    except ValueError as error:
+        raise ValueError(f"of the first {frequent:,} words of each: {error}") from None
+
+
 # What is told and written
 
 
-def _say(terminal: TextIO | None, text: str) -> None:
+def _say(terminal: Stream | None, text: str) -> None:
     if terminal is not None:
         terminal.write(text + "\n")
         terminal.flush()
-
-
-def _percents(one: Scores) -> list[str]:
-    return [f"{one.p_at_1:.1%}", f"{one.p_at_5:.1%}"]
 
 
 def _coverage(one: Scores) -> list[str]:
