@@ -159,7 +159,7 @@ class SelfLearning:
         while True:
             x = _unit(source @ now.weights.astype(np.float32))
             rng = np.random.default_rng((seed, now.number))
-            found = both_ways(x, z, self.retrieval.measure(x, z), keep, rng)
+            found = both_ways(x, z, self.retrieval.measure(x, z, exact=False), keep, rng)
             reached = found.similarity if self.union else found.forward_similarity
             yield replace(now, similarity=reached, keep=keep)
             stale = 0 if reached >= best + self.threshold else stale + 1
@@ -206,7 +206,7 @@ class Refine:
         z, csls = _unit(target), CSLS(self.k)
         for _ in range(self.times):
             x = _unit(source @ now.weights.astype(np.float32))
-            found = both_ways(x, z, csls.measure(x, z))
+            found = both_ways(x, z, csls.measure(x, z, exact=False))
             yield replace(now, similarity=found.similarity)
             now = _fitted(source, target, _mutual(found), now.number + 1, fit)
         yield now
