@@ -121,22 +121,13 @@ def test_a_noisy_copy_is_found_from_25_seeds(learn: SelfLearning) -> None:
 
 @pytest.mark.parametrize("learn", [SelfLearning(), BOTH, QUICK], ids=["2017", "csls", "2018"])
 def test_a_noisy_copy_is_found_from_numerals_alone(learn: SelfLearning) -> None:
-    source, target, pairs = copied(clustered(400, 20, seed=5, n_numerals=30), noise=0.1)
+    source, target, pairs = copied(clustered(400, 40, seed=5, n_numerals=30), noise=0.3)
     seeds = numerals(source, target)
     assert len(seeds) == 30
     once, to, _ = align(source, target, seeds)
     found, to, _ = align(source, target, seeds, learn=learn)
-    assert p_at_1(once, to, pairs[30:]) < 0.2
+    assert p_at_1(once, to, pairs[30:]) < 0.5
     assert p_at_1(found, to, pairs[30:]) > 0.99
-
-
-def test_where_nearest_words_mislead_csls_finds_a_copy_from_numerals() -> None:
-    source, target, pairs = copied(clustered(800, 40, seed=5, n_numerals=30), noise=0.3)
-    seeds = numerals(source, target)
-    nearest, to, _ = align(source, target, seeds, learn=SelfLearning())
-    both, to, _ = align(source, target, seeds, learn=BOTH)
-    assert p_at_1(nearest, to, pairs[30:]) < 0.1
-    assert p_at_1(both, to, pairs[30:]) > 0.99
 
 
 def test_refining_finds_the_rest_of_a_noisy_copy() -> None:

@@ -19,13 +19,13 @@ def gaussian(n: int, d: int, seed: int) -> Space:
 def clustered(n: int, d: int, seed: int, n_numerals: int = 0) -> Space:
     """Make words in clusters, in a space of unequal axes: as those of a language, it has a shape.
 
-    Numerals are a cluster by themselves, and differ in five directions alone.
+    Numerals are a cluster by themselves, and differ in ten directions alone.
     """
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(n // 20, d))
     vectors = centers[rng.integers(0, len(centers), n)] + 0.7 * rng.normal(size=(n, d))
     if n_numerals:
-        few = rng.normal(size=(n_numerals, 5)) @ rng.normal(size=(5, d))
+        few = rng.normal(size=(n_numerals, 10)) @ rng.normal(size=(10, d))
         vectors[:n_numerals] = centers[0] + 0.3 * few
     vectors *= np.linspace(1.6, 0.4, d)
     words = [str(1900 + i) if i < n_numerals else f"w{i}" for i in range(n)]

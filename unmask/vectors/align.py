@@ -10,6 +10,8 @@ from unmask.vectors.dictionary import Pairs
 from unmask.vectors.retrieval import CSLS, Both, Nearest, Retrieval, both_ways
 from unmask.vectors.space import Space
 
+_ROWS = 2**13  # that are divided by their lengths together
+
 # How vectors are prepared
 
 
@@ -19,8 +21,7 @@ class UnitLength:
 
     def __call__(self, vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Prepare the vectors of a space."""
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(length > 0, length, 1)
+        return _unit(vectors)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class MeanCentered:
 
     def __call__(self, vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Prepare the vectors of a space."""
-        return vectors - vectors.mean(0)
+        return vectors - vectors.mean(0, dtype=np.float64).astype(np.float32)
 
 
 Preparation = UnitLength | MeanCentered
@@ -39,10 +40,20 @@ USUAL: tuple[Preparation, ...] = (UnitLength(), MeanCentered(), UnitLength())
 
 def prepared(space: Space, steps: Sequence[Preparation] = USUAL) -> Space:
     """Prepare the vectors of a space, one step after the other."""
-    vectors = space.vectors.astype(np.float64)
+    vectors = space.vectors
     for step in steps:
         vectors = step(vectors)
-    return replace(space, vectors=vectors.astype(np.float32))
+    return replace(space, vectors=vectors)
+
+
+def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Divide each row by its length, in float64, some rows at a time; a row of zeros stays."""
+    found = np.empty_like(vectors, np.float32)
+    for start in range(0, len(vectors), _ROWS):
+        some = vectors[start : start + _ROWS].astype(np.float64)
+        length = np.linalg.norm(some, axis=1, keepdims=True)
+        found[start : start + _ROWS] = some / np.where(length > 0, length, 1)
+    return found
 
 
 # Maps
@@ -248,10 +259,6 @@ def _fitted(
     return Round(number=number, weights=weights, pairs=len(pairs))
 
 
-def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    return UnitLength()(vectors.astype(np.float64)).astype(np.float32)
-
-
 # From beginning to end
 
 
@@ -298,7 +305,7 @@ def mapped(source: Space, weights: Float[np.ndarray, "d e"]) -> Space:
     if source.vectors.shape[1] != len(weights):
         raise ValueError(f"a map from {len(weights)} dimensions, of {source.vectors.shape[1]}")
     with np.errstate(over="ignore"):
-        vectors = (source.vectors.astype(np.float64) @ weights).astype(np.float32)
+        vectors = source.vectors @ weights.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("mapped vectors are too large for float32: prepare the spaces")
     return replace(source, vectors=vectors)
