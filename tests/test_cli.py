@@ -157,9 +157,12 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.finetuning.tasks import Kind
     from unmask.serving.align import Learning, MapName, Preparing
     from unmask.serving.folders import FORMATS
+    from unmask.serving.word_map import Method
     from unmask.text.corpus import Separator
     from unmask.text.lines import EncodingErrors
     from unmask.training.recipe import Precision
+    from unmask.vectors.files import Format
+    from unmask.vectors.similarity import Case
 
     def choices(command: str, name: str) -> tuple[str, ...]:
         annotation = getattr(cli, command).__annotations__[name]
@@ -170,7 +173,9 @@ def test_the_choices_are_those_of_the_library() -> None:
     assert choices("evaluate", "hide") == get_args(Hide)
     assert choices("finetune", "task") == get_args(Kind)
     assert choices("finetune", "precision") == get_args(Precision)
-    assert choices("convert", "to") == FORMATS
+    assert choices("convert", "to") == (*FORMATS, *get_args(Format))
+    assert choices("evaluate", "case") == get_args(Case)
+    assert choices("picture", "method") == get_args(Method)
     for name, of_align in (("map", MapName), ("prepare", Preparing), ("self_learning", Learning)):
         assert choices("align", name) == get_args(of_align)
     for command in ("prepare", "pretrain", "evaluate"):

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from unmask.serving.pretrain import pretrain
     from unmask.serving.report import write_report
     from unmask.serving.several import Several
+    from unmask.serving.spaces import convert_space, evaluate_space, open_space
+    from unmask.serving.word_map import picture
     from unmask.studies.run import run_study
     from unmask.training.recipe import Recipe
+    from unmask.vectors.space import Space
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,14 +57,19 @@ __all__ = [
     "Sample",
     "Several",
     "SourceEncoder",
+    "Space",
     "TopLayers",
     "align",
+    "convert_space",
     "describe",
+    "evaluate_space",
     "evaluate_tasks",
     "finetune",
     "finetune_suite",
     "hidden",
     "load",
+    "open_space",
+    "picture",
     "prepare",
     "pretrain",
     "run_study",
@@ -91,14 +99,19 @@ _HOME = {
     "Sample": "unmask.generation.settings",
     "Several": "unmask.serving.several",
     "SourceEncoder": "unmask.finetuning.methods",
+    "Space": "unmask.vectors.space",
     "TopLayers": "unmask.finetuning.methods",
     "align": "unmask.serving.align",
+    "convert_space": "unmask.serving.spaces",
     "describe": "unmask.serving.describe",
+    "evaluate_space": "unmask.serving.spaces",
     "evaluate_tasks": "unmask.serving.evaluating",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",
     "load": "unmask.serving.pipeline",
+    "open_space": "unmask.serving.spaces",
+    "picture": "unmask.serving.word_map",
     "prepare": "unmask.serving.prepare",
     "pretrain": "unmask.serving.pretrain",
     "run_study": "unmask.studies.run",

@@ -121,6 +121,18 @@ Encoding = Annotated[
 ]
 SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
 Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+Limit = Annotated[
+    int | None,
+    _option("--limit", metavar="N", help="Of word vectors: read the first N words alone."),
+]
+Vectors = Annotated[
+    str,
+    typer.Argument(
+        metavar="VECTORS",
+        help="A file of word vectors: word2vec's .vec and .bin, GloVe's .txt, each also .gz, .xz, "
+        ".zst; fastText's model.bin.",
+    ),
+]
 Folder = Annotated[
     str | None,
     _option("--tokenizer", metavar="FOLDER", help="A tokenizer to use instead of learning one."),
@@ -967,6 +979,15 @@ def evaluate(
     ] = "word",
     document: Document = "blank",
     text: Column = None,
+    case: Annotated[
+        Literal["auto", "keep", "lower"],
+        _option(
+            "--case",
+            help="Of word vectors: how words of the data are looked up; auto: in lower case where "
+            "the vectors know no other.",
+        ),
+    ] = "auto",
+    limit: Limit = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Json = False,
@@ -975,15 +996,20 @@ def evaluate(
 
     One that was pretrained is asked what it was asked then; one that was fine-tuned labels the rows
     of a file, whose columns are those of its training file. With --task either goes on from
-    prompts, or says which answer is likelier.
+    prompts, or says which answer is likelier. A file of word vectors is scored on files of word
+    pairs with people's scores, and of analogies (in the format of questions-words.txt).
     """
     sources = [*(data or ()), *(more or ())]
+    if _names_vectors(model):
+        others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
+        _evaluate_space(model, sources, case, limit, others | {"task": task}, as_json)
+        return
+    _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
         how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
-    if given := _prompt_options(shots=shots != "0", rows=rows, stride=stride):
-        raise ValueError(f"--{given} is of --task, which is not given")
+    _refuse("", " is of --task, which is not given", shots=shots != "0", rows=rows, stride=stride)
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
@@ -1014,9 +1040,40 @@ def evaluate(
     print("\n".join(_scored(result)))
 
 
-def _prompt_options(**given: object) -> str | None:
-    """Name the first option that was given."""
-    return next((name for name, value in given.items() if value), None)
+def _names_vectors(model: str) -> bool:
+    """Say whether a MODEL is a file of word vectors."""
+    from unmask.serving.spaces import is_vectors
+
+    return is_vectors(model)
+
+
+def _evaluate_space(
+    model: str,
+    sources: Sequence[str],
+    case: Literal["auto", "keep", "lower"],
+    limit: int | None,
+    others: Mapping[str, object],
+    as_json: bool,
+) -> None:
+    """Score word vectors, and show tables."""
+    import unmask
+    from unmask.serving.spaces import plain, table
+
+    _refuse(f"{model}: word vectors; leave out ", **others)
+    if not sources:
+        raise ValueError("no data: name files of word pairs or of analogies with --data")
+    found = unmask.evaluate_space(model, sources, case=case, limit=limit)
+    if as_json:
+        _print({"scores": [plain(one) for one in found]})
+    else:
+        print("\n".join(table(found)))
+
+
+def _refuse(begin: str, end: str = "", /, **given: object) -> None:
+    """Say, about its name, why the first of some options that was given may not be."""
+    name = next((name for name, value in given.items() if value not in (None, False)), None)
+    if name is not None:
+        raise ValueError(f"{begin}--{name.replace('_', '-')}{end}")
 
 
 def _evaluate_tasks(
@@ -1422,15 +1479,19 @@ def _write_array(path: Path, rows: Sequence[Any]) -> None:
 @app.command()
 def convert(
     source: Model,
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new one.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new one; of word vectors, a new file.")
+    ],
     to: Annotated[
-        Literal["huggingface", "unmask"],
+        Literal["huggingface", "unmask", "word2vec-text", "word2vec-binary", "glove"] | None,
         _option(
             "--to",
-            help="Both open in transformers, but for heads that it lacks; both keep the task of a "
-            "fine-tuned model, and unmask what pretraining asked.",
+            help="The first two open in transformers, but for heads that it lacks; both keep the "
+            "task of a fine-tuned model, and unmask what pretraining asked. The others are of word "
+            "vectors.",
+            default="huggingface; of vectors, what the file's name says",
         ),
-    ] = "huggingface",
+    ] = None,
     average: Annotated[
         int | None,
         _option(
@@ -1439,16 +1500,37 @@ def convert(
             help="The mean of the last N checkpoints of a pretraining run.",
         ),
     ] = None,
+    limit: Limit = None,
+    white: Annotated[
+        str | None,
+        _option(
+            "--white-space",
+            metavar="TEXT",
+            help="Of word vectors: write this for white space in words, _ for instance.",
+            default="an error",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model between formats, or average what a run passed last."""
-    from unmask.checkpoints.huggingface import opens_where
-    from unmask.serving.folders import take_mean
+    """Convert a model between formats, or average what a run passed last.
 
+    Word vectors (.vec, .bin, .txt) are written for word2vec, gensim and fastText (word2vec-text),
+    word2vec and gensim (word2vec-binary), or as GloVe has them.
+    """
+    if _names_vectors(source):
+        if average is not None:
+            raise ValueError(f"{source}: word vectors; --average is of a pretraining run")
+        _convert_space(source, target, to, limit, white, as_json)
+        return
+    _refuse(f"{source}: ", " is for a file of word vectors", limit=limit, white_space=white)
+    from unmask.checkpoints.huggingface import opens_where
+    from unmask.serving.folders import model_format, take_mean
+
+    form = model_format(to)
     pipeline = _load(source, "cpu")
     if average is not None:
         take_mean(pipeline.model, Path(source), average)
-    pipeline.save(target, format=to)
+    pipeline.save(target, format=form)
     opened = pipeline.opened
     if opened.tokenizer is None:
         print(f"{source}: has no tokenizer, so {target} has none either", file=sys.stderr)
@@ -1459,6 +1541,96 @@ def convert(
         _print(facts | {"missing": opened.missing, "extra": opened.extra})
     else:
         print(target)
+
+
+def _convert_space(
+    source: str, target: Path, to: str | None, limit: int | None, white: str | None, as_json: bool
+) -> None:
+    """Write word vectors in another format."""
+    import unmask
+    from unmask.serving.spaces import vectors_format
+
+    form = vectors_format(to)
+    try:
+        space = unmask.convert_space(source, target, form=form, limit=limit, white=white)
+    except ValueError as error:
+        hint = " (--white-space _)" if "white space cannot be" in str(error) else ""
+        hint = " (--to)" if "name the format" in str(error) else hint
+        raise ValueError(f"{error}{hint}") from None
+    facts = {"file": str(target), "words": len(space), "width": space.width}
+    if as_json:
+        _print(facts)
+    else:
+        print(f"{target}: {len(space):,} words, {space.width:,} numbers each")
+
+
+@app.command()
+def neighbors(
+    vectors: Vectors,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="WORD", help="Of several, what is near to all of them together."),
+    ],
+    k: Annotated[int, _option("-k", "--top-k", metavar="K", help="So many.")] = 10,
+    minus: Annotated[
+        list[str] | None,
+        _option("--minus", metavar="WORD", help="To be far from; may be given again."),
+    ] = None,
+    multiply: Annotated[
+        bool, _option("--multiply", help="3CosMul: multiply cosines, do not add vectors.")
+    ] = False,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """Show the words whose vectors are near to those of others.
+
+    What is to woman as king is to man? neighbors VECTORS king woman --minus man.
+    """
+    import unmask
+
+    space = unmask.open_space(vectors, limit=limit)
+    plus, taken = [_text(word) for word in words], [_text(word) for word in minus or ()]
+    found = space.combine(plus, taken, k, "multiply" if multiply else "add")
+    if as_json:
+        near = [{"word": word, "score": score} for word, score in found]
+        _print({"plus": plus, "minus": taken, "neighbors": near})
+        return
+    for word, score in found:
+        print(f"{score:7.4f}  {word}")
+
+
+@app.command()
+def picture(
+    vectors: Vectors,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORD", help="Those to draw. None, nor --words: the first 100."),
+    ] = None,
+    out: Annotated[
+        Path, _option("--out", metavar="FILE", help="The picture to write, an SVG.")
+    ] = Path("words.svg"),
+    file: Annotated[
+        Path | None, _option("--words", metavar="FILE", help="With more words, one a line.")
+    ] = None,
+    method: Annotated[
+        Literal["pca", "tsne"],
+        _option("--method", help="Keep directions (principal components), or neighbors (t-SNE)."),
+    ] = "pca",
+    seed: Annotated[int, _option("--seed", metavar="N", help="Of t-SNE.")] = 0,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """Draw words in two dimensions of their vectors."""
+    import unmask
+
+    given = [_text(word) for word in words or ()]
+    shown = unmask.picture(
+        vectors, given, out=out, file=file, method=method, seed=seed, limit=limit
+    )
+    if as_json:
+        _print({"file": str(out), "words": shown})
+    else:
+        print(f"{out}: {len(shown):,} words")
 
 
 @app.command()

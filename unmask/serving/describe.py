@@ -14,12 +14,13 @@ from unmask.published.catalogue import published
 from unmask.serving.earlier import recipe_of
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
+from unmask.serving.spaces import describe_space, described, is_vectors
 from unmask.serving.words import NARROW, Number, expression, memory, short
 from unmask.training.recipe import Recipe
 
 
 def describe(model: str) -> dict[str, Any]:
-    """Describe a card or the model of a folder, as plain data.
+    """Describe a card, the model of a folder or a file of word vectors, as plain data.
 
     Besides what the card says: `flops_per_token` of a training step, and `memory_bytes` of the
     weights, and of all that stays in memory while training (bfloat16 weights, float32 masters,
@@ -29,6 +30,8 @@ def describe(model: str) -> dict[str, Any]:
         FileNotFoundError: there is no such folder.
         ValueError: there is no such card; the nearest is named.
     """
+    if is_vectors(model):
+        return describe_space(model)
     card = published(model) if is_card(model) else _opened(model)
     with torch.device("meta"):
         built = card.build()
@@ -111,6 +114,10 @@ def card_line(card: Published) -> str:
 
 def text(facts: Mapping[str, Any]) -> Iterator[str]:
     """Write a description in lines for a terminal."""
+    return iter(described(facts)) if "width" in facts else _of_model(facts)
+
+
+def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
     paper, size = facts["paper"], facts["memory_bytes"]
     yield facts["name"]
     yield f"{paper['authors']} {paper['year']}, {paper['title']}"

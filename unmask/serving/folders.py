@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 
@@ -24,6 +24,19 @@ from unmask.serving.record import FACTS, read_record
 from unmask.training.loop import versions
 
 FORMATS = ("huggingface", "unmask")
+
+
+def model_format(name: str | None) -> Literal["huggingface", "unmask"]:
+    """Return the format of models that is named; where none is, the one that others open.
+
+    Raises:
+        ValueError: it is a format of something else.
+    """
+    if name is None or name == "huggingface":
+        return "huggingface"
+    if name != "unmask":
+        raise ValueError(f"a model is written as {' or '.join(FORMATS)}; got --to {name}")
+    return name
 
 
 def is_card(model: str) -> bool:

@@ -621,7 +621,10 @@ def _named(text: str) -> Published | None:
             )
         return card
     if Path(text).exists():
-        raise ValueError(f"{text}: is a file; a model is a folder")
+        raise ValueError(
+            f"{text}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
+            "evaluate, picture, convert and show)"
+        )
     if not text.startswith(HUB) and os.sep not in text and text not in BOX:
         raise FileNotFoundError(
             f"{text}: no such folder, and no model of the catalogue{nearest(text)}"

@@ -1,0 +1,358 @@
+"""What vectors of words are worth by themselves: people's judgements of pairs, and analogies.
+
+Pairs of words with a score each, which cosines should rank as people did; questions "a is to b as c
+is to ?", which 3CosAdd and 3CosMul should answer with d (Mikolov et al. 2013, arXiv 1301.3781; Levy
+and Goldberg 2014, W14-1618).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unmask.text.compressed import COMPRESSIONS
+from unmask.text.lines import blank, lines
+from unmask.vectors.space import EPSILON, Space
+
+Case = Literal["auto", "keep", "lower"]
+"""Words of a file as they are or in lower case; "auto": in lower case where all of a space are."""
+
+_LONGEST = 2**20  # characters of a line
+_UPPER = 0.001  # share of words with upper case in a space that has none but in odd names
+_BLOCK, _TOGETHER = 2**12, 2**8  # words, and questions, that are looked at together: 4 MB
+_FORMATS = (
+    "word pairs are 'word1 word2 score', analogies are four words a line behind a line ': section'"
+)
+
+Words = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Pairs of words, each with how alike people find them."""
+
+    name: str
+    pairs: tuple[tuple[str, str], ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """Analogies in sections: a is to b as c is to d."""
+
+    name: str
+    sections: tuple[tuple[str, tuple[Words, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairScore:
+    """How well cosines rank pairs of words.
+
+    `spearman` is the rank correlation over the pairs of which both words are known, ties averaged;
+    in `spearman_all` unknown pairs have the mean cosine of the known ones. None: it is not defined,
+    for want of two different values.
+    """
+
+    name: str
+    pairs: int
+    known: int
+    spearman: float | None
+    spearman_all: float | None
+    lowered: bool  # the file's words were put in lower case
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Questions of a section or of several: all, those whose four words are known, those right."""
+
+    name: str
+    questions: int
+    known: int
+    right_add: int
+    right_multiply: int
+
+    @property
+    def add(self) -> float | None:
+        """The share of known questions that 3CosAdd answers; None if there are none."""
+        return self.right_add / self.known if self.known else None
+
+    @property
+    def multiply(self) -> float | None:
+        """The share of known questions that 3CosMul answers; None if there are none."""
+        return self.right_multiply / self.known if self.known else None
+
+    @property
+    def syntactic(self) -> bool:
+        """Whether it asks for forms of words, as Mikolov's file says it: "gram1-adjective-..."."""
+        return self.name.startswith("gram")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalogyScore:
+    """How many questions are answered, by section."""
+
+    name: str
+    sections: tuple[Tally, ...]
+    lowered: bool
+    among: int  # words that could be an answer
+
+    @property
+    def total(self) -> Tally:
+        """All questions."""
+        return _sum("total", self.sections)
+
+    @property
+    def semantic(self) -> Tally:
+        """Those of the sections whose name does not begin with "gram"."""
+        return _sum("semantic", [one for one in self.sections if not one.syntactic])
+
+    @property
+    def syntactic(self) -> Tally:
+        """Those of the sections whose name begins with "gram"."""
+        return _sum("syntactic", [one for one in self.sections if one.syntactic])
+
+
+def read_test(path: str | Path) -> Pairs | Questions:
+    """Read a file of word pairs or of analogies; what it is, it says itself.
+
+    Pairs are "word1 word2 score" with tabs or spaces between (commas in .csv), with or without a
+    header. Analogies are in the format of `questions-words.txt`: a line ": name" begins a section,
+    any other is four words. Lines that begin with "#" and are neither are passed over.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is neither, or a line does not fit.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    name = path.name
+    while Path(name).suffix.lower() in (*COMPRESSIONS, ".txt", ".tsv", ".csv"):
+        name = Path(name).stem
+    rows = list(_rows(path))
+    if not rows:
+        raise ValueError(f"{path}: empty; {_FORMATS}")
+    if rows[0][1][0].startswith(":"):
+        return Questions(name=name, sections=_sections(path, rows))
+    return _pairs(path, name, rows)
+
+
+def score_pairs(
+    space: Space, test: Pairs, *, case: Case = "auto", unknown: float | None = None
+) -> PairScore:
+    """Correlate the cosines of pairs with their scores.
+
+    Args:
+        space: the vectors.
+        test: pairs and scores.
+        case: how words of the file are looked up.
+        unknown: the cosine that unknown pairs have in `spearman_all`; None: the mean of the known
+            ones.
+    """
+    lowered = _lowered(space, case)
+    rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
+    known = np.array([None not in pair for pair in rows])
+    cosines = np.zeros(len(rows))
+    at = np.array([pair for pair in rows if None not in pair], dtype=np.int64).reshape(-1, 2)
+    one, other = (_unit(space, at[:, side]).astype(np.float64) for side in (0, 1))
+    cosines[known] = (one * other).sum(1)
+    if not known.all():
+        mean = float(cosines[known].mean()) if known.any() else 0.0
+        cosines[~known] = mean if unknown is None else unknown
+    scores = np.array(test.scores)
+    return PairScore(
+        name=test.name,
+        pairs=len(rows),
+        known=int(known.sum()),
+        spearman=_spearman(cosines[known], scores[known]),
+        spearman_all=_spearman(cosines, scores),
+        lowered=lowered,
+    )
+
+
+def score_questions(
+    space: Space, test: Questions, *, case: Case = "auto", among: int | None = None
+) -> AnalogyScore:
+    """Answer analogies by 3CosAdd and 3CosMul; the three words of a question are no answers.
+
+    Args:
+        space: the vectors.
+        test: the questions.
+        case: how words of the file are looked up.
+        among: only the first so many words are known, and can be an answer.
+    """
+    space = space if among is None else space.first(among)
+    lowered = _lowered(space, case)
+    asked: list[list[int]] = []
+    sections: list[int] = []
+    for number, (_, questions) in enumerate(test.sections):
+        for question in questions:
+            rows = [_row(space, word, lowered) for word in question]
+            if None not in rows:
+                asked.append([row for row in rows if row is not None])
+                sections.append(number)
+    rows = np.array(asked, dtype=np.int64).reshape(-1, 4)
+    answers = _answers(space, rows[:, :3])
+    section = np.array(sections, dtype=np.int64)
+    n_sections = len(test.sections)
+    known, add, multiply = (
+        np.bincount(section[chosen], minlength=n_sections).tolist()
+        for chosen in (slice(None), *(found == rows[:, 3] for found in answers))
+    )
+    tallies = [
+        Tally(name, len(questions), known[i], add[i], multiply[i])
+        for i, (name, questions) in enumerate(test.sections)
+    ]
+    return AnalogyScore(name=test.name, sections=tuple(tallies), lowered=lowered, among=len(space))
+
+
+def is_lower_case(space: Space) -> bool:
+    """Say whether a space knows lower case alone, but for marks as <UNK> and one in a thousand."""
+    upper = sum(word != word.lower() and word[:1] not in "<[" for word in space.words)
+    return upper <= _UPPER * len(space)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Give the fields of each line that is no comment, with its number."""
+    stem = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    commas = stem.suffix.lower() == ".csv"
+    for number, line, goes_on in lines(path, _LONGEST):
+        if goes_on:
+            raise ValueError(f"{path}:{number}: a line of more than {_LONGEST:,} characters")
+        if blank(line):
+            continue
+        if line.startswith(":"):
+            yield number, [":", line[1:].strip()]
+            continue
+        separator = "," if commas else "\t" if "\t" in line else None
+        fields = [field.strip() for field in line.strip().split(separator)]
+        if not line.startswith("#") or _is_row(fields):
+            yield number, fields
+
+
+def _is_row(fields: Sequence[str]) -> bool:
+    return len(fields) == 4 or (len(fields) == 3 and _number(fields[2]) is not None)
+
+
+def _number(field: str) -> float | None:
+    try:
+        return float(field)
+    except ValueError:
+        return None
+
+
+def _sections(
+    path: Path, rows: Sequence[tuple[int, list[str]]]
+) -> tuple[tuple[str, tuple[Words, ...]], ...]:
+    found: list[tuple[str, list[Words]]] = []
+    for number, fields in rows:
+        if fields[0] == ":":
+            found.append((fields[1], []))
+        elif len(fields) == 4:
+            a, b, c, d = fields
+            found[-1][1].append((a, b, c, d))
+        else:
+            raise ValueError(
+                f"{path}:{number}: an analogy must be four words, got {len(fields)}: "
+                f"{' '.join(fields)[:60]!r}"
+            )
+    if not any(questions for _, questions in found):
+        raise ValueError(f"{path}: no question in its sections")
+    return tuple((name, tuple(questions)) for name, questions in found)
+
+
+def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Pairs:
+    pairs: list[tuple[str, str]] = []
+    scores: list[float] = []
+    for i, (number, fields) in enumerate(rows):
+        if len(fields) != 3:
+            raise ValueError(
+                f"{path}:{number}: {len(fields)} fields, {' '.join(fields)[:60]!r}, where "
+                f"{_FORMATS}"
+            )
+        score = _number(fields[2])
+        if score is None and i == 0:
+            continue  # a header
+        if score is None or not math.isfinite(score):
+            raise ValueError(f"{path}:{number}: {fields[2]!r} is no score of two words")
+        pairs.append((fields[0], fields[1]))
+        scores.append(score)
+    if not pairs:
+        raise ValueError(f"{path}: a header, but no pair of words")
+    return Pairs(name=name, pairs=tuple(pairs), scores=tuple(scores))
+
+
+def _lowered(space: Space, case: Case) -> bool:
+    if case not in get_args(Case):
+        raise ValueError(f"case must be one of {list(get_args(Case))}, got {case!r}")
+    return case == "lower" or (case == "auto" and is_lower_case(space))
+
+
+def _row(space: Space, word: str, lowered: bool) -> int | None:
+    return space.index.get(word.lower() if lowered else word)
+
+
+def _unit(space: Space, rows: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k d"]:
+    """Return rows of length 1; a row of zeros stays so."""
+    length = space.lengths[rows, None]
+    return (space.vectors[rows] / np.where(length > 0, length, 1)).astype(np.float32)
+
+
+def _spearman(one: Float[np.ndarray, "p"], other: Float[np.ndarray, "p"]) -> float | None:
+    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return None
+    try:
+        from scipy.stats import spearmanr
+    except ModuleNotFoundError as error:
+        raise ImportError("correlations need scipy: pip install 'unmask[vectors]'") from error
+    return float(cast("Any", spearmanr(one, other)).statistic)
+
+
+def _answers(
+    space: Space, rows: Int[np.ndarray, "q 3"]
+) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "q"]]:
+    """Return the row that answers each question, by 3CosAdd and by 3CosMul.
+
+    Questions share words: the cosines of each word with a block of the space are computed once, and
+    added and multiplied from there.
+    """
+    words, places = np.unique(rows, return_inverse=True)
+    places = places.reshape(rows.shape)
+    known = _unit(space, words)
+    best = np.full((2, len(rows)), -np.inf, dtype=np.float32)
+    found = np.full((2, len(rows)), -1, dtype=np.int64)
+    for start in range(0, len(space), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(space)))
+        cosines = known @ _unit(space, block).T
+        moved = np.clip((cosines + 1) / 2, 0, 1)
+        over = 1 / (moved + np.float32(EPSILON))
+        for some in range(0, len(rows), _TOGETHER):
+            part = slice(some, some + _TOGETHER)
+            a, b, c = places[part].T
+            inside = (rows[part] >= start) & (rows[part] <= block[-1])
+            question, side = np.nonzero(inside)
+            word = rows[part][question, side] - start
+            for how, scores in enumerate(
+                (cosines[b] - cosines[a] + cosines[c], moved[b] * moved[c] * over[a])
+            ):
+                scores[question, word] = -np.inf
+                at = scores.argmax(1)
+                score = scores[np.arange(len(at)), at]
+                better = score > best[how, part]  # of equal ones the lower row stays
+                best[how, part][better] = score[better]
+                found[how, part][better] = at[better] + start
+    return found[0], found[1]
+
+
+def _sum(name: str, some: Sequence[Tally]) -> Tally:
+    return Tally(
+        name,
+        sum(one.questions for one in some),
+        sum(one.known for one in some),
+        sum(one.right_add for one in some),
+        sum(one.right_multiply for one in some),
+    )
