@@ -116,6 +116,17 @@ def test_without_a_test_nothing_is_claimed(home: Home) -> None:
     assert any("not tested" in line for line in made.told())
 
 
+def test_self_learning_that_nobody_asked_for_is_no_error_in_a_small_space(home: Home) -> None:
+    five = home.source.first(5)
+    assert unmask.align(five, five, identical=True).facts["self_learning"] == "none"
+
+
+def test_spaces_without_numbers_do_not_align(home: Home) -> None:
+    empty = named(np.zeros((N, 20)))
+    made = unmask.align(empty, empty, moved=3)
+    assert "which words moved says nothing" in made.told()[-1]
+
+
 def test_unrelated_files_are_said_not_to_align(home: Home) -> None:
     other = named(clustered(N, 20, seed=8).vectors, words=home.target.words)
     made = unmask.align(home.source, other, dictionary=home / "all.tsv", seeds=15)

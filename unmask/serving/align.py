@@ -220,8 +220,10 @@ def align(
     asked = rest if test is None else read_dictionary(Path(test), lowercase)
     if test is not None:
         _known(Path(test), asked, old, new)
-    if self_learning is None and (numerals or len(pairs) < old.vectors.shape[1]) and moved is None:
-        learn = _learning("csls", frequent, neighbors)
+    if self_learning is None and moved is None:
+        few = numerals or len(pairs) < old.vectors.shape[1]
+        enough = min(len(old), len(new), frequent or LEARNED) >= neighbors
+        learn = _learning("csls" if few and enough else "none", frequent, neighbors)
     x, z = (prepared(space, PREPARATIONS[prepare]) for space in (old, new))
     done = _run(rounds(x, z, pairs, fit=fit, learn=learn, refine=again, seed=seed), terminal)
     found = mapped(x, done[-1].weights)
