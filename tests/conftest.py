@@ -9,5 +9,5 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "properties"), str(HERE / "finetuning")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("properties", "finetuning", "vectors"))]
 sys.path.append(str(HERE.parent / "examples"))

@@ -155,6 +155,7 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.continuations import Hide
     from unmask.evaluation.embed import Pooling
     from unmask.finetuning.tasks import Kind
+    from unmask.serving.align import Learning, MapName, Preparing
     from unmask.serving.folders import FORMATS
     from unmask.serving.word_map import Method
     from unmask.text.corpus import Separator
@@ -175,12 +176,14 @@ def test_the_choices_are_those_of_the_library() -> None:
     assert choices("convert", "to") == (*FORMATS, *get_args(Format))
     assert choices("evaluate", "case") == get_args(Case)
     assert choices("picture", "method") == get_args(Method)
+    for name, of_align in (("map", MapName), ("prepare", Preparing), ("self_learning", Learning)):
+        assert choices("align", name) == get_args(of_align)
     for command in ("prepare", "pretrain", "evaluate"):
         assert choices(command, "document") == get_args(Separator)
         assert choices(command, "encoding_errors") == get_args(EncodingErrors)
 
 
-@pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo"])
+@pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo", "align"])
 def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None:
     import unmask as package
     from unmask.serving.demo import demo

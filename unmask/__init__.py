@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.tune import finetune
     from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
     from unmask.published.catalogue import MODELS
+    from unmask.serving.align import align
     from unmask.serving.describe import describe
     from unmask.serving.evaluating import evaluate_tasks
     from unmask.serving.hide import hidden
@@ -58,6 +59,7 @@ __all__ = [
     "SourceEncoder",
     "Space",
     "TopLayers",
+    "align",
     "convert_space",
     "describe",
     "evaluate_space",
@@ -99,6 +101,7 @@ _HOME = {
     "SourceEncoder": "unmask.finetuning.methods",
     "Space": "unmask.vectors.space",
     "TopLayers": "unmask.finetuning.methods",
+    "align": "unmask.serving.align",
     "convert_space": "unmask.serving.spaces",
     "describe": "unmask.serving.describe",
     "evaluate_space": "unmask.serving.spaces",

@@ -1713,6 +1713,126 @@ def study(
 
 
 @app.command()
+def align(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SOURCE", help="A file of vectors; with --moved, the older one."),
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Another.")],
+    dictionary: Annotated[
+        Path | None,
+        _option("--dictionary", metavar="FILE", help="Pairs of words to learn from, one a line."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        _option("--seeds", metavar="N", help="Learn from its first N pairs; test on the others."),
+    ] = None,
+    numerals: Annotated[
+        bool, _option("--numerals", help="Learn from the numerals that both have, instead.")
+    ] = False,
+    identical: Annotated[
+        bool, _option("--identical", help="Learn from all words that both have, instead.")
+    ] = False,
+    anchors: Annotated[
+        Path | None,
+        _option("--anchors", metavar="FILE", help="Learn from these words, one a line, instead."),
+    ] = None,
+    lowercase: Annotated[
+        bool, _option("--lowercase", help="Read dictionaries in lower case.")
+    ] = False,
+    test: Annotated[
+        Path | None,
+        _option("--test", metavar="FILE", help="Pairs to score by; a word may have several."),
+    ] = None,
+    map: Annotated[
+        Literal["procrustes", "least-squares"],
+        _option("--map", help="A rotation, or any matrix."),
+    ] = "procrustes",
+    prepare: Annotated[
+        Literal["usual", "unit", "none"],
+        _option("--prepare", help="Of vectors; usual: unit length, mean zero, unit length."),
+    ] = "usual",
+    self_learning: Annotated[
+        Literal["none", "nearest", "csls", "stochastic"] | None,
+        _option(
+            "--self-learning",
+            help="How the map finds more pairs.",
+            default="csls for numerals or fewer pairs than dimensions, else none",
+        ),
+    ] = None,
+    refine: Annotated[
+        int,
+        _option("--refine", metavar="N", help="Fit N times on words each other's nearest by CSLS."),
+    ] = 0,
+    frequent: Annotated[
+        int | None,
+        _option(
+            "--frequent",
+            metavar="N",
+            help="The first N words learn by themselves, refine, and are listed as moved.",
+            default="20000, 15000, 10000",
+        ),
+    ] = None,
+    neighbors: Annotated[int, _option("--neighbors", metavar="K", help="Of CSLS.")] = 10,
+    moved: Annotated[
+        int | None, _option("--moved", metavar="N", help="List N words that moved most.")
+    ] = None,
+    least: Annotated[
+        int | None,
+        _option("--least", metavar="N", help="How often those must stand in the text, if known."),
+    ] = None,
+    limit: Annotated[
+        int | None, _option("--limit", metavar="N", help="Read the first N words of each file.")
+    ] = None,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, _option("--out", metavar="FOLDER", help="For the mapped vectors; a new one.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Map one space of word vectors to another: languages, or times.
+
+    With --moved: which words moved most between two times, or from one group to another.
+    """
+    import unmask
+
+    made = unmask.align(
+        source,
+        target,
+        dictionary=dictionary,
+        seeds=seeds,
+        numerals=numerals,
+        identical=identical,
+        anchors=anchors,
+        lowercase=lowercase,
+        test=test,
+        map=map,
+        prepare=prepare,
+        self_learning=self_learning,
+        refine=refine,
+        frequent=frequent,
+        neighbors=neighbors,
+        moved=moved,
+        least=least,
+        limit=limit,
+        seed=seed,
+        out=out,
+        terminal=None if quiet or as_json else sys.stderr,
+    )
+    if as_json:
+        _print(made.facts)
+        return
+    for (names, rows), left in ((made.rows(), 1), (made.moved_rows(), 4)):
+        if rows:
+            _table("", names, rows, left=left)
+    for line in made.told():
+        print(line)
+    if out is not None:
+        print(f"{out}: done; source.vec and target.vec are in one space")
+
+
+@app.command()
 def report(
     run: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run.")],
     as_json: Json = False,

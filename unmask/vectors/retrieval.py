@@ -1,0 +1,300 @@
+"""The nearest words of one space to those of another, by cosine or CSLS, a block of them at a time.
+
+All arrays here hold rows of length 1 (or of zeros): a product of two rows is their cosine. At equal
+scores the first row wins, which is the more frequent word's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+Rows = Int[np.ndarray, "r"]
+BLOCK = 2**24
+"""Scores that are held at once, 4 bytes each; never fewer than a row of them."""
+_GROUP = 32  # columns whose largest score is looked at first
+_MORE = 8  # candidates beyond those asked for, whose order is looked at in float64
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a cosine becomes: `times` it, less a penalty for each of the two words."""
+
+    times: float
+    source: Float[np.ndarray, "n"]
+    target: Float[np.ndarray, "m"]
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The cosine alone."""
+
+    def measure(
+        self,
+        source: Float[np.ndarray, "n d"],
+        target: Float[np.ndarray, "m d"],
+        asked: Rows | None = None,
+        exact: bool = True,
+    ) -> Measure:
+        """Return what a cosine becomes between `asked` rows of one space and the other: itself."""
+        n = len(source) if asked is None else len(asked)
+        return Measure(1.0, np.zeros(n, np.float32), np.zeros(len(target), np.float32))
+
+
+@dataclass(frozen=True)
+class CSLS:
+    """Cross-domain similarity local scaling (Lample et al. 2018, arXiv:1710.04087, section 2.3).
+
+    Twice the cosine, less the mean cosine of either word to its `k` nearest words of the other
+    space: words that are near to everything (hubs) are the nearest of few.
+    """
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k must be 1 neighbor or more, got {self.k}")
+
+    def measure(
+        self,
+        source: Float[np.ndarray, "n d"],
+        target: Float[np.ndarray, "m d"],
+        asked: Rows | None = None,
+        exact: bool = True,
+    ) -> Measure:
+        """Return what a cosine becomes between `asked` rows of one space and the other.
+
+        Not `exact` is faster, and its last bits differ between words with the same vector.
+
+        Raises:
+            ValueError: one of them has fewer than `k` words.
+        """
+        for name, space in (("source", source), ("target", target)):
+            if len(space) < self.k:
+                raise ValueError(
+                    f"CSLS looks at k = {self.k} neighbors, but there are only {len(space)} "
+                    f"{name} words; k may be at most {len(space)}"
+                )
+        those = source if asked is None else source[asked]
+        return Measure(
+            2.0,
+            mean_of_best(those, target, self.k, exact),
+            mean_of_best(target, source, self.k, exact),
+        )
+
+
+Retrieval = Nearest | CSLS
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best words for some: their rows, the best first, and their scores."""
+
+    rows: Int[np.ndarray, "q k"]
+    scores: Float[np.ndarray, "q k"]
+
+
+def retrieve(
+    source: Float[np.ndarray, "q d"],
+    target: Float[np.ndarray, "m d"],
+    n: int,
+    measure: Measure | None = None,
+) -> Found:
+    """Find the `n` best of `target` for each row of `source`; by cosine without a measure.
+
+    Raises:
+        ValueError: `n` is more than there are target words.
+    """
+    if not 1 <= n <= len(target):
+        raise ValueError(f"the best {n} of {len(target)} words: must be from 1 to {len(target)}")
+    if measure is None:
+        measure = Nearest().measure(source, target)
+    rows = np.empty((len(source), n), np.int64)
+    scores = np.empty((len(source), n), np.float32)
+    for at, block in _blocks(source, target, measure):
+        best, exact = _settled(
+            _best(block, min(n + _MORE, len(target))), source, target, measure, at
+        )
+        rows[at], scores[at] = best[:, :n], exact[:, :n]
+    return Found(rows, scores)
+
+
+def ranks(
+    source: Float[np.ndarray, "q d"],
+    target: Float[np.ndarray, "m d"],
+    right: list[list[int]],
+    measure: Measure,
+) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "q"]]:
+    """Compute the rank, from 1, of the best of each row's right targets, and which row is first."""
+    n = min(_MORE, len(target))
+    found, first = np.empty(len(source), np.int64), np.empty(len(source), np.int64)
+    for at, block in _blocks(source, target, measure):
+        best, _ = _settled(_best(block, min(n + _MORE, len(target))), source, target, measure, at)
+        first[at] = best[:, 0]
+        for i, (scores, nearest) in enumerate(zip(block, best[:, :n], strict=True)):
+            answers = right[at.start + i]
+            hits = np.flatnonzero(np.isin(nearest, answers))
+            found[at.start + i] = hits[0] + 1 if len(hits) else max(_rank(scores, answers), n + 1)
+    return found, first
+
+
+def _rank(scores: Float[np.ndarray, "m"], answers: list[int]) -> int:
+    best = scores[answers].max()
+    row = min(a for a in answers if scores[a] == best)
+    return int(np.count_nonzero(scores > best) + np.count_nonzero(scores[:row] == best)) + 1
+
+
+@dataclass(frozen=True)
+class Both:
+    """The best target of each source word and the best source word of each target."""
+
+    forward: Int[np.ndarray, "n"]
+    """-1: all were dropped."""
+    backward: Int[np.ndarray, "m"]
+    similarity: float
+    """The mean cosine of words to their nearest, of both directions; nothing was dropped there."""
+    forward_similarity: float
+
+
+def both_ways(
+    source: Float[np.ndarray, "n d"],
+    target: Float[np.ndarray, "m d"],
+    measure: Measure,
+    keep: float = 1.0,
+    rng: np.random.Generator | None = None,
+) -> Both:
+    """Find the best word of each in both directions, in one pass.
+
+    With `keep` below 1 a pair of words is considered with that probability only.
+    """
+    forward = np.empty(len(source), np.int64)
+    backward = np.full(len(target), -1, np.int64)
+    nearest = np.empty(len(source), np.float32)
+    back_nearest = np.full(len(target), -np.inf, np.float32)
+    back_best = np.full(len(target), -np.inf, np.float32)
+    for at, cosines in _cosines(source, target):
+        nearest[at] = cosines.max(1)
+        np.maximum(back_nearest, cosines.max(0), out=back_nearest)
+        scores = _measured(cosines, measure, at)
+        if keep < 1:
+            assert rng is not None
+            scores[rng.random(scores.shape, np.float32) >= keep] = -np.inf
+        forward[at] = scores.argmax(1)
+        dropped = np.isneginf(np.take_along_axis(scores, forward[at][:, None], 1)[:, 0])
+        forward[at][dropped] = -1
+        best = scores.max(0)
+        better = np.flatnonzero(best > back_best)  # an equal one of an earlier block stays
+        backward[better] = scores[:, better].argmax(0) + at.start
+        back_best[better] = best[better]
+    one, other = float(nearest.mean(dtype=float)), float(back_nearest.mean(dtype=float))
+    return Both(forward, backward, (one + other) / 2, one)
+
+
+def mean_of_best(
+    source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"], k: int, exact: bool = True
+) -> Float[np.ndarray, "n"]:
+    """Compute the mean cosine of each row of `source` to its `k` nearest rows of `target`."""
+    measure = Nearest().measure(source, target)
+    means = np.empty(len(source), np.float32)
+    for at, block in _cosines(source, target):
+        if exact:
+            best = _best(block, min(k + _MORE, len(target)), every=False)
+            _, values = _settled(best, source, target, measure, at)
+            means[at] = values[:, :k].mean(1, dtype=np.float64)
+        else:
+            values = _candidates(block, k)[1]
+            top = np.partition(values, values.shape[1] - k, axis=1)[:, -k:]
+            means[at] = top.mean(1, dtype=np.float64)
+    return means
+
+
+def _cosines(
+    source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"]
+) -> Iterator[tuple[slice, Float[np.ndarray, "b m"]]]:
+    """Yield the products of some rows at a time with all others; the array is used again."""
+    step = max(1, BLOCK // max(1, len(target)))
+    held = np.empty((min(step, len(source)), len(target)), np.float32)
+    across = target.T
+    for start in range(0, len(source), step):
+        at = slice(start, min(start + step, len(source)))
+        yield at, np.matmul(source[at], across, out=held[: at.stop - at.start])
+
+
+def _blocks(
+    source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"], measure: Measure
+) -> Iterator[tuple[slice, Float[np.ndarray, "b m"]]]:
+    for at, cosines in _cosines(source, target):
+        yield at, _measured(cosines, measure, at)
+
+
+def _measured(
+    cosines: Float[np.ndarray, "b m"], measure: Measure, at: slice
+) -> Float[np.ndarray, "b m"]:
+    """Turn cosines into scores, in their place."""
+    if measure.times != 1:
+        cosines *= np.float32(measure.times)
+    cosines -= measure.source[at, None]
+    cosines -= measure.target
+    return cosines
+
+
+def _best(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[np.ndarray, "b k"]:
+    """Find the columns of the `k` largest of each row, the largest first, then the first one.
+
+    Without `every`, any of the columns with an equal score may stand at the end.
+    """
+    columns, values, sure = _candidates(scores, k)
+    if k < values.shape[1]:
+        some = np.argpartition(values, -k, axis=1)[:, -k:]
+        least = np.take_along_axis(values, some, 1).min(1, keepdims=True)
+        sure &= np.count_nonzero(values >= least, axis=1) == k
+        columns, values = (np.take_along_axis(a, some, 1) for a in (columns, values))
+    order = np.lexsort((columns, -values), axis=1)
+    best = np.take_along_axis(columns, order, 1)
+    for row in np.flatnonzero(~sure & every):  # equal ones were not looked at, or not chosen
+        best[row] = np.argsort(-scores[row], kind="stable")[:k]
+    return best
+
+
+def _candidates(
+    scores: Float[np.ndarray, "b m"], k: int
+) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"], Bool[np.ndarray, "b"]]:
+    """Find few columns of each row among which its `k` largest are, and their values.
+
+    The `k` largest stand in the `k` groups of columns with the largest maxima; the last value says
+    of which rows these groups are the only such.
+    """
+    b, m = scores.shape
+    n_groups = m // _GROUP
+    if n_groups <= 2 * k:
+        return np.broadcast_to(np.arange(m), (b, m)), scores, np.ones(b, bool)
+    whole = n_groups * _GROUP
+    largest = scores[:, :whole].reshape(b, _GROUP, n_groups).max(1)  # [b groups]
+    groups = np.argpartition(largest, n_groups - k, axis=1)[:, -k:]  # [b k]
+    least = np.take_along_axis(largest, groups, 1).min(1)
+    sure = np.count_nonzero(largest >= least[:, None], axis=1) == k
+    columns = groups[:, :, None] + n_groups * np.arange(_GROUP)  # [b k group]
+    rest = np.broadcast_to(np.arange(whole, m), (b, m - whole))
+    columns = np.concatenate([columns.reshape(b, -1), rest], axis=1)
+    return columns, np.take_along_axis(scores, columns, 1), sure
+
+
+def _settled(
+    best: Int[np.ndarray, "b c"],
+    source: Float[np.ndarray, "n d"],
+    target: Float[np.ndarray, "m d"],
+    measure: Measure,
+    at: slice,
+) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"]]:
+    """Order the best of each row by scores that do not depend on how the rows came in blocks.
+
+    A product of float32 matrices differs in its last bits with the place in the matrix, so two
+    words with the same vector would come in either order.
+    """
+    rows, columns = source[at].astype(np.float64), target[best].astype(np.float64)
+    scores = measure.times * np.einsum("bd,bcd->bc", rows, columns)
+    scores -= measure.source[at, None].astype(np.float64) + measure.target[best]
+    order = np.lexsort((best, -scores), axis=1)
+    taken = np.take_along_axis(scores, order, 1).astype(np.float32)
+    return np.take_along_axis(best, order, 1), taken
