@@ -6,7 +6,7 @@ corpus, in ids.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, NamedTuple
@@ -92,7 +92,7 @@ class Corpus:
             begun = int(np.searchsorted(starts, place - part.place))
             cuts = np.flatnonzero(np.diff(starts // n_tokens)) + 1
             cuts = [begun, *cuts[cuts > begun].tolist(), len(starts)]
-            for first, last in zip(cuts, cuts[1:], strict=False):
+            for first, last in pairwise(cuts):
                 if first < last:
                     yield Chunk(part, first, last)
 
@@ -278,7 +278,7 @@ def gather(
     chunk: Chunk,
     row_of: Int[np.ndarray, "v"],
     keep: UInt32[np.ndarray, "n"],
-    key: int,
+    key: np.uint64,
     *,
     gaps: bool = False,
 ) -> Gathered:
@@ -296,9 +296,7 @@ def gather(
     room = int((sentences[:, 1] - sentences[:, 0]).sum())
     n_bounds = (room if gaps else len(sentences)) + 2
     found = np.empty(room, np.int32), np.empty(n_bounds, np.int64), np.empty(n_bounds, np.int64)
-    n = compiled().gather(
-        part.ids, sentences, part.place, row_of, keep, np.uint64(key), gaps, *found
-    )
+    n = compiled().gather(part.ids, sentences, part.place, row_of, keep, key, gaps, *found)
     return Gathered(*found, n)
 
 

@@ -1,4 +1,4 @@
-"""The loops over words and pairs, compiled by numba: what is drawn, asked and moved, and nothing else.
+"""The loops over words and pairs, compiled by numba: what is drawn, asked and moved.
 
 Nothing here has a state. What is drawn at a place of the corpus is a function of a key (of the seed
 and the epoch) and that place, so that training can begin anywhere. All release the interpreter's
@@ -36,7 +36,7 @@ _LONGEST = (
 @_inline
 @no_type_check
 def mixed(z):
-    """Mix the bits of a number of 64 bits (SplitMix64: Steele et al. 2014, doi:10.1145/2660193.2660195)."""
+    """Mix 64 bits (SplitMix64: Steele et al. 2014, doi:10.1145/2660193.2660195)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -54,7 +54,7 @@ def tally(ids, sentences, counts) -> None:
 @_compiled
 @no_type_check
 def gather(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places):
-    """Write the rows of the words of some sentences, without those left out; return how many sentences.
+    """Write the rows of words that are not left out, by sentences; return how many of these.
 
     Args:
         ids: of one part of the corpus.
@@ -63,7 +63,7 @@ def gather(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places)
         row_of: the row of each id; below 0: it is left out.
         keep: a word is drawn out where 32 random bits are above this, of its row.
         key: of what is drawn.
-        gaps: a word that is left out for its id ends its sentence; else its neighbors come together.
+        gaps: a word that is left out for its id ends its sentence; else its neighbors join.
         rows: as long as the sentences together; filled.
         bounds: where each sentence starts in `rows`, and the end of the last; filled.
         places: of each sentence in the corpus; filled.
@@ -125,7 +125,7 @@ def joined(ids, sentences, keys, names, out, bounds):
 @_compiled
 @no_type_check
 def alias_table(weights):
-    """Make the table from which rows are drawn as `weights` say, in one step (Walker 1977; Vose 1991).
+    """Make the table from which rows are drawn by weights (Vose 1991, doi:10.1109/32.92917).
 
     An entry has the chance of its own row in the high 32 bits, the row drawn otherwise in the low.
     """
@@ -228,49 +228,57 @@ def _hash_of(text, start, end):
 
 @_compiled
 @no_type_check
-def ngrams(text, offsets, least, most, buckets, first, words):
-    """Give the rows of each word: its own, if it has one, and those of its n-grams: (offsets, rows).
+def _ngrams_of(text, begin, stop, least, most, buckets, first, rows, at):
+    """Write the rows of a word's n-grams from `at` on, where there is room; return their end."""
+    for i in range(begin, stop):
+        if text[i] & 0xC0 == 0x80:  # within a character
+            continue
+        end = i
+        for length in range(1, most + 1):
+            if end == stop:
+                break
+            end += 1
+            while end < stop and text[end] & 0xC0 == 0x80:
+                end += 1
+            mark = length == 1 and (i == begin or end == stop)
+            if length >= least and not mark:
+                if at < len(rows):
+                    rows[at] = first + np.int64(_hash_of(text, i, end)) % buckets
+                at += 1
+    return at
+
+
+@_compiled
+@no_type_check
+def ngrams(text, offsets, least, most, buckets, first, own):
+    """Give the rows of each word: its own, if it has one, and those of its n-grams.
 
     Args:
         text: UTF-8 of the words, each within its marks, one after another.
         offsets: where each word starts, and the end of the last.
-        least: characters of an n-gram; at most `most`. One that is nothing but a mark is none.
-        most: see above.
+        least: characters of an n-gram; one that is nothing but a mark is none.
+        most: of these, at most.
         buckets: so many rows do the n-grams have together.
         first: the first of these rows.
-        words: whether word i has the row i.
+        own: word i has the row i too.
+
+    Returns:
+        (where each word's rows begin, and the last end; the rows).
     """
     n = len(offsets) - 1
     found = np.zeros(n + 1, np.int64)
     rows = np.empty(0, np.int32)
-    for count in (True, False):  # then again, to write them
-        if not count:
-            found[1:] = np.cumsum(found[1:])
-            rows = np.empty(found[n], np.int32)
-        for word in range(n):
-            begin, stop = offsets[word], offsets[word + 1]
-            k = 0
-            if words:
-                if not count:
-                    rows[found[word]] = word
-                k = 1
-            for i in range(begin, stop):
-                if text[i] & 0xC0 == 0x80:  # within a character
-                    continue
-                end, length = i, 0
-                while end < stop and length < most:
-                    end += 1
-                    while end < stop and text[end] & 0xC0 == 0x80:
-                        end += 1
-                    length += 1
-                    mark = length == 1 and (i == begin or end == stop)
-                    if length >= least and not mark:
-                        if not count:
-                            bucket = np.int64(_hash_of(text, i, end)) % buckets
-                            rows[found[word] + k] = first + bucket
-                        k += 1
-            if count:
-                found[word + 1] = k
+    for word in range(n):
+        at = found[word] + own
+        found[word + 1] = _ngrams_of(
+            text, offsets[word], offsets[word + 1], least, most, buckets, first, rows, at
+        )
+    rows = np.empty(found[n], np.int32)
+    for word in range(n):
+        if own:
+            rows[found[word]] = word
+        at = found[word] + own
+        _ngrams_of(text, offsets[word], offsets[word + 1], least, most, buckets, first, rows, at)
     return found, rows
 
 
@@ -289,7 +297,7 @@ def means(offsets, pieces, inputs):
 @_compiled
 @no_type_check
 def own_shares(offsets, pieces):
-    """Say how far the mean of each word's rows moves when each row moves by 1 as often as it is there.
+    """Say how far each word's mean moves when each row moves by 1 as often as it is there.
 
     1 where the rows are distinct: two n-grams of a word may share a row.
     """
@@ -430,6 +438,27 @@ def _sum(offsets, pieces, row, inputs, vector) -> None:
             vector[k] += inputs[at, k]
 
 
+@_inline
+@no_type_check
+def _scale(vector, factor) -> None:
+    for k in range(len(vector)):
+        vector[k] *= factor
+
+
+@_inline
+@no_type_check
+def _gathered(rows, low, center, high, offsets, pieces, inputs, vector):
+    """Write the sum of all rows of a word's neighbors; return how many these are."""
+    n = 0
+    for k in range(len(vector)):
+        vector[k] = 0
+    for other in range(low, high):
+        if other != center:
+            _sum(offsets, pieces, rows[other], inputs, vector)
+            n += offsets[rows[other] + 1] - offsets[rows[other]]
+    return n
+
+
 @_fast
 @no_type_check
 def skipgram(
@@ -442,19 +471,9 @@ def skipgram(
     are asked for, and moves after each; the rows get the sum of all steps at the end. That is what
     moving all rows after each would give, because no row is an output.
 
-    Args:
-        rows, bounds, places: as of `gather`.
-        n_sentences: how many there are.
-        parts: (offsets, rows, shares) of each word, as of `ngrams` and `own_shares`.
-        inputs, outputs: vectors, which move.
-        tree: as of `huffman`, for no negatives.
-        chances: as of `alias_table`, for negatives.
-        n_negatives: 0: by the tree.
-        window: neighbors on each side, at most.
-        shrink: how many is drawn for each word, evenly from 1 to `window`.
-        rates: of the places: (first rate, what it loses a place, the least).
-        key: of what is drawn.
-        table: of probabilities.
+    `rows`, `bounds` and `places` are as of `gather`, `parts` of `ngrams` and `own_shares`, `tree`
+    as of `huffman` (for 0 negatives), `chances` as of `alias_table`. The rate at a place is
+    `rates`: (first, what it loses a place, the least). `table` is of the probabilities of scores.
 
     Returns:
         (loss, pairs that it is of, pairs, whether all is finite).
@@ -512,11 +531,8 @@ def cbow(
 ):  # fmt: skip
     """Learn from sentences: the vectors of each word's neighbors, together, are asked for the word.
 
-    Args:
-        rows, bounds, places, n_sentences, parts, inputs, outputs, tree, chances, n_negatives,
-        window, shrink, rates, key, table: as of `skipgram`.
-        mean: of the neighbors' rows, not their sum.
-        divided: of the mean's step, each row gets its part; else all of it.
+    All is as of `skipgram`. The vector is the mean of the neighbors' rows, or their sum. Each row
+    gets all of the mean's step, or, `divided`, its part.
 
     Returns:
         As of `skipgram`; a pair is a word and all its neighbors.
@@ -538,17 +554,9 @@ def cbow(
             low, high = max(begin, center - reach), min(end, center + reach + 1)
             if high - low < 2:
                 continue
-            for k in range(d):
-                hidden[k] = 0
-            n_pieces = 0
-            for other in range(low, high):
-                if other != center:
-                    _sum(offsets, pieces, rows[other], inputs, hidden)
-                    n_pieces += offsets[rows[other] + 1] - offsets[rows[other]]
+            n_pieces = _gathered(rows, low, center, high, offsets, pieces, inputs, hidden)
             part = _ONE / np.float32(n_pieces)
-            if mean:
-                for k in range(d):
-                    hidden[k] *= part
+            _scale(hidden, part if mean else _ONE)
             n, state = _questions(
                 rows[center], state, chances, n_negatives, paths, nodes, codes, asked, answers
             )
@@ -587,16 +595,9 @@ def count_pairs(
 ):
     """Add the weights of all words and those before them to the dense block and the table.
 
-    Args:
-        rows, bounds: as of `gather`.
-        n_sentences: how many there are.
-        weights: of a neighbor at distance 1, 2, ...
-        symmetric: a word is counted for those before it too.
-        limits: columns below this, of each row, are in the dense block.
-        starts: where each row starts in it.
-        dense: the block.
-        keys, values: the table: (row << 32 | column) + 1; a power of two.
-        used: entries of the table that are taken.
+    `rows` and `bounds` are as of `gather`; `weights` of a neighbor at distance 1, 2, ... Columns
+    below its limit are, of each row, in the dense block, from its start on. The table has
+    (row << 32 | column) + 1 as keys; `used` of them are taken, which is returned.
     """
     window = len(weights)
     for s in range(n_sentences):
@@ -633,14 +634,16 @@ def dense_pairs(limits, starts, dense, keys, values):
 
 @_compiled
 @no_type_check
-def read_block(offsets, columns, values, start, end, rows_out, columns_out, values_out, at) -> None:
-    """Copy the pairs `start` to `end` of a matrix in rows to triples from `at` on."""
-    row = np.searchsorted(offsets, start, "right") - 1
-    for i in range(start, end):
-        while offsets[row + 1] <= i:
-            row += 1
-        rows_out[at], columns_out[at], values_out[at] = row, columns[i], values[i]
-        at += 1
+def read_blocks(offsets, columns, values, begins, ends, rows_out, columns_out, values_out) -> None:
+    """Copy blocks of pairs (begin, end) of a matrix in rows to triples, one after another."""
+    at = 0
+    for block in range(len(begins)):
+        row = np.searchsorted(offsets, begins[block], "right") - 1
+        for i in range(begins[block], ends[block]):
+            while offsets[row + 1] <= i:
+                row += 1
+            rows_out[at], columns_out[at], values_out[at] = row, columns[i], values[i]
+            at += 1
 
 
 @_fast
@@ -649,7 +652,7 @@ def glove(
     order, rows, columns, values, words, contexts, word_biases, context_biases, squares_words,
     squares_contexts, squares_word_biases, squares_context_biases, x_max, power, rate,
 ):  # fmt: skip
-    """Learn the logarithms of counts, pair by pair (Pennington et al. 2014, equation 8; released code).
+    """Learn the logarithms of counts, pair by pair (Pennington et al. 2014).
 
     AdaGrad's sums are of steps, which have the rate in them, and begin at 1 (released code).
 

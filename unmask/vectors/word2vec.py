@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt8, UInt32, UInt64
+from jaxtyping import Float32, Int, UInt8, UInt32, UInt64
 
 from unmask.config import from_dict, to_dict
 from unmask.files import whole
