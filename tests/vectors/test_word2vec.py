@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+import itertools
+
 from unmask.vectors import kernels
 from unmask.vectors import word2vec as w2v
 from unmask.vectors.corpus import Corpus, Lexicon, as_bits, count_ids, kept_shares, lexicon, of_ids
@@ -243,7 +245,7 @@ def test_the_table_of_probabilities_is_the_logistic_function() -> None:
 def test_huffman_codes_are_the_shortest_and_no_one_begins_another() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
     offsets, nodes, codes = kernels.huffman(counts)
-    paths = [tuple(codes[a:b][::-1]) for a, b in zip(offsets, offsets[1:], strict=False)]
+    paths = [tuple(codes[a:b][::-1]) for a, b in itertools.pairwise(offsets)]
     assert sum(len(p) * c for p, c in zip(paths, counts, strict=True)) == cost(counts.tolist())
     assert sum(2.0 ** -len(p) for p in paths) == 1
     assert len(set(paths)) == 50

@@ -16,18 +16,18 @@ A folder of counts holds
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, UInt64
 
 from unmask.config import to_dict
 from unmask.files import sweep, whole, write_whole
+from unmask.vectors.arrays import growing
 from unmask.vectors.corpus import Corpus, Lexicon, as_bits, compiled, gather, kept_shares
 
 Weight = Literal["flat", "harmonic", "dynamic"]
@@ -295,23 +295,15 @@ def _merge(out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memo
         for i in range(begun["runs"])
     ]
     sizes = np.zeros(n, np.int64)
-    n_pairs = 0
     with (
-        whole(out / "columns.npy") as columns,
-        whole(out / "values.npy") as values,
-        columns.open("w+b") as column_file,
-        values.open("w+b") as value_file,
+        growing(out / "columns.npy", np.int32) as add_columns,
+        growing(out / "values.npy", np.float32) as add_values,
     ):
-        _head(column_file, np.dtype(np.int32), 0)
-        _head(value_file, np.dtype(np.float32), 0)
         for run in merged(runs, max(memory // (8 * _ENTRY), 2)):
             rows, number = np.unique(run.keys >> np.uint64(32), return_counts=True)
             sizes[rows.astype(np.int64)] += number
-            n_pairs += len(run.keys)
-            (run.keys & np.uint64(0xFFFFFFFF)).astype(np.int32).tofile(column_file)
-            run.values.astype(np.float32).tofile(value_file)
-        _head(column_file, np.dtype(np.int32), n_pairs)
-        _head(value_file, np.dtype(np.float32), n_pairs)
+            add_columns(run.keys & np.uint64(0xFFFFFFFF))
+            add_values(run.values)
     with whole(out / "offsets.npy") as beside, beside.open("wb") as file:
         np.save(file, np.concatenate(([0], np.cumsum(sizes))))
     write_whole(out / _FINISHED, json.dumps(asked))
@@ -341,18 +333,6 @@ def merged(runs: list[_Run], n_pairs: int) -> Iterator[_Run]:
         first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         yield _Run(keys[first], np.add.reduceat(values, first))
         at = ends
-
-
-def _head(file: BinaryIO, kind: np.dtype[Any], n: int) -> None:
-    """Write the head of a .npy file of `n` numbers over the one that is there.
-
-    It has room for any number (numpy's own, since 1.23).
-    """
-    file.seek(0)
-    described: dict[str, Any] = {"descr": kind.str, "fortran_order": False, "shape": (n,)}
-    np.lib.format.write_array_header_1_0(file, described)
-    file.flush()
-    file.seek(0, os.SEEK_END)
 
 
 def marginals(
