@@ -4,7 +4,7 @@ Nothing is copied but the chunk that is being worked on. A place is counted thro
 corpus, in ids.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -196,7 +196,7 @@ def count_ids(corpus: Corpus) -> Int[np.ndarray, "v"]:
 def lexicon(
     words: Sequence[str],
     counts: Int[np.ndarray, "v"],
-    left_out: Sequence[int] = (),
+    left_out: Iterable[int] = (),
     least: int = 5,
     most: int | None = None,
 ) -> Lexicon:

@@ -134,11 +134,11 @@ def count(
         windows: which words are neighbors.
         out: a new or empty folder, or one in which this was begun or done.
         memory: bytes for counts, about.
-        chunk: ids that are read at once, about.
+        chunk: ids that are read at once, about; fewer where the memory is small.
 
     Raises:
         ValueError: `out` was counted of something else, or the memory does not hold the pairs of a
-            chunk.
+            sentence.
         FileExistsError: `out` holds something else.
     """
     asked = _asked(corpus, words, windows)
@@ -150,15 +150,17 @@ def count(
     keep = as_bits(kept_shares(words.counts, windows.subsample))
     key = np.random.SeedSequence(windows.seed).generate_state(1, np.uint64)[0]
     place = begun["place"]
+    sides = 1 + windows.symmetric
+    chunk = max(min(chunk, work.room // (2 * windows.size * sides)), 1)
     for piece in corpus.chunks(chunk, place):
         found = gather(piece, words.row_of, keep, key, gaps=windows.gaps)
-        needed = found.n_words * windows.size * (1 + windows.symmetric)
+        needed = found.n_words * windows.size * sides
         if work.used and not work.has_room(needed):
             _write_run(out, asked, begun, work, place)
         if not work.has_room(needed):
             raise ValueError(
                 f"{memory} bytes of memory do not hold the pairs of {found.n_words} words: give "
-                "more, or read fewer at once"
+                "more"
             )
         work.add(found.rows, found.bounds, found.n_sentences, windows)
         place = piece.end
@@ -202,11 +204,16 @@ class _Work:
         keys, values = np.zeros(capacity, np.uint64), np.zeros(capacity)
         return cls(limits, np.cumsum(limits) - limits, dense, keys, values)
 
+    @property
+    def room(self) -> int:
+        """Pairs that the table takes and stays fast: a quarter of it is empty."""
+        return len(self.keys) * 3 // 4
+
     def has_room(self, n_pairs: int) -> bool:
-        """Tell whether so many more pairs leave the table fast: a quarter of it empty."""
+        """Tell whether there is room for so many more pairs."""
         if (self.limits == len(self.limits)).all():  # all pairs are in the dense block
             return True
-        return self.used + n_pairs <= len(self.keys) * 3 // 4
+        return self.used + n_pairs <= self.room
 
     def add(
         self,

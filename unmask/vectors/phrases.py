@@ -5,7 +5,7 @@ the pass before.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class Joining:
 def join(
     corpus: Corpus,
     words: Sequence[str],
-    left_out: Sequence[int],
+    left_out: Iterable[int],
     joining: Joining,
     folder: Path,
     *,
@@ -83,14 +83,14 @@ def join(
     Raises:
         ValueError: not a word for each id, or the folder has phrases that were joined otherwise.
     """
-    found = list(words)
+    found, barred = list(words), list(left_out)
     for number, threshold in enumerate(joining.thresholds, 1):
         into = folder / f"pass-{number}"
         into.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(len(found), np.int64)
         seen = count_ids(corpus)
         counts[: len(seen)] = seen
-        known = lexicon(found, counts, left_out, joining.least)
+        known = lexicon(found, counts, barred, joining.least)
         pairs = count(corpus, known, _NEIGHBORS, into / "counts", memory=memory)
         keys = phrases(pairs, known, joining.discount, threshold)
         said = {"discount": joining.discount, "threshold": threshold, "first": len(found)}
