@@ -80,7 +80,7 @@ def test_little_memory_writes_runs_and_a_dense_block_of_frequent_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, words = made(400)
-    work = counting._Work.of(len(words), SMALL)
+    work = counting._Work.of(len(words), SMALL, 10**6)
     assert 0 < len(work.dense) * 8 <= SMALL // 8
     assert (np.diff(work.limits) <= 0).all()
     for row, limit in enumerate(work.limits):  # a pair is in the block whichever comes first

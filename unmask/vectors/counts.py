@@ -146,11 +146,12 @@ def count(
         _compare(out / _FINISHED, asked, out)
         return Counts.open(out)
     begun = _begin(out, asked)
-    work = _Work.of(len(words), memory)
     keep = as_bits(kept_shares(words.counts, windows.subsample))
     key = np.random.SeedSequence(windows.seed).generate_state(1, np.uint64)[0]
     place = begun["place"]
     sides = 1 + windows.symmetric
+    most = min(len(words) ** 2, corpus.n_tokens * windows.size * sides)
+    work = _Work.of(len(words), memory, most)
     chunk = max(min(chunk, work.room // (2 * windows.size * sides)), 1)
     for piece in corpus.chunks(chunk, place):
         found = gather(piece, words.row_of, keep, key, gaps=windows.gaps)
@@ -184,10 +185,12 @@ class _Work:
     dense: Float64[np.ndarray, "m"]
     keys: UInt64[np.ndarray, "c"]
     values: Float64[np.ndarray, "c"]
+    most: int
+    """Pairs that there can be at all."""
     used: int = 0
 
     @classmethod
-    def of(cls, n: int, memory: int) -> "_Work":
+    def of(cls, n: int, memory: int, most: int) -> "_Work":
         """Divide memory: an eighth for the dense block, which a run has twice, the rest for others.
 
         The block has the pairs whose ranks, from 1, have at most a product: as great as fits.
@@ -200,9 +203,10 @@ class _Work:
             low, high = (middle, high) if fits else (low, middle - 1)
         limits = np.minimum(n, low // ranks)
         capacity = 2 ** max((memory // 4 // _ENTRY).bit_length() - 1, 4)
+        capacity = min(capacity, 2 ** (most * 4 // 3 + 1).bit_length())
         dense = np.zeros(int(limits.sum()))
         keys, values = np.zeros(capacity, np.uint64), np.zeros(capacity)
-        return cls(limits, np.cumsum(limits) - limits, dense, keys, values)
+        return cls(limits, np.cumsum(limits) - limits, dense, keys, values, most)
 
     @property
     def room(self) -> int:
@@ -211,7 +215,7 @@ class _Work:
 
     def has_room(self, n_pairs: int) -> bool:
         """Tell whether there is room for so many more pairs."""
-        if (self.limits == len(self.limits)).all():  # all pairs are in the dense block
+        if self.room >= self.most or (self.limits == len(self.limits)).all():  # all are dense
             return True
         return self.used + n_pairs <= self.room
 
