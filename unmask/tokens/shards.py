@@ -269,6 +269,10 @@ class Shards:
         cut = self._near(round((1 - share) * self.n_tokens))
         return np.array([[0, cut]]), np.array([[cut, self.n_tokens]])
 
+    def mapped(self, index: int) -> tuple[np.ndarray, UInt8[np.ndarray, "t"]]:
+        """Give the ids of a shard and what begins at each, as they lie on disk, memory-mapped."""
+        return self._arrays(index)
+
     def _map(self, index: int) -> tuple[np.ndarray, UInt8[np.ndarray, "t"]]:
         shape = (self.manifest.shards[index].n_tokens,)
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")

@@ -1,0 +1,123 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from unmask.vectors import glove
+from unmask.vectors.counts import Counts
+from unmask.vectors.glove import Glove
+
+SPEC = Glove(d_model=7, epochs=4, x_max=6.0, seed=2)
+
+
+def made(n: int = 20, share: float = 0.4) -> Counts:
+    random = np.random.default_rng(3)
+    matrix = random.exponential(4, (n, n)) * (random.random((n, n)) < share)
+    rows, columns = np.nonzero(matrix)
+    offsets = np.searchsorted(rows, np.arange(n + 1))
+    return Counts(offsets, columns.astype(np.int32), matrix[rows, columns].astype(np.float32))
+
+
+def test_pairs_move_vectors_as_plain_python_does() -> None:
+    counts = made()
+    state = glove.start(SPEC, counts)
+    plain = [array.astype(float).copy() for array in state.arrays]
+    w, c, bw, bc, sw, sc, sbw, sbc = plain
+    losses = []
+    for epoch in range(SPEC.epochs):
+        total = 0.0
+        (pairs,) = glove._pairs(counts, SPEC.seed, epoch)
+        for i in pairs.order:
+            a, b, x = pairs.rows[i], pairs.columns[i], float(pairs.values[i])
+            gap = w[a] @ c[b] + bw[a] + bc[b] - math.log(x)
+            weight = min((x / 6.0) ** 0.75, 1)
+            total += weight * gap * gap / 2
+            step = weight * gap * 0.05
+            steps = (step * c[b], step * w[a], step, step)
+            for array, squares, at, s in zip(
+                (w, c, bw, bc), (sw, sc, sbw, sbc), (a, b, a, b), steps, strict=True
+            ):
+                array[at] -= s / np.sqrt(squares[at])
+                squares[at] += s * s
+        losses.append(total / counts.n_pairs)
+    reports = list(glove.train(SPEC, counts, state))
+    assert [r.epoch for r in reports] == [1, 2, 3, 4]
+    np.testing.assert_allclose([r.loss for r in reports], losses, rtol=1e-4)
+    assert losses[-1] < losses[0]
+    for found, expected in zip(state.arrays, plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)  # float32
+
+
+def test_each_epoch_has_every_pair_once_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = made()
+    monkeypatch.setattr(glove, "_BLOCK", 3)
+    monkeypatch.setattr(glove, "_BUFFER", 30)
+    orders = []
+    for epoch in range(2):
+        seen = [
+            (int(p.rows[i]), int(p.columns[i]), float(p.values[i]))
+            for p in glove._pairs(counts, 0, epoch)
+            for i in p.order
+        ]
+        orders.append(seen)
+    whole = zip(counts.rows.tolist(), counts.columns.tolist(), counts.values.tolist(), strict=True)
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(whole)
+    assert orders[0] != orders[1]
+    assert max(len(p.order) for p in glove._pairs(counts, 0, 0)) == 30
+
+
+def test_training_that_stops_and_goes_on_gives_the_same_numbers(tmp_path: Path) -> None:
+    counts = made()
+    whole = glove.start(SPEC, counts)
+    list(glove.train(SPEC, counts, whole))
+    state = glove.start(SPEC, counts)
+    for report in glove.train(SPEC, counts, state):
+        if report.epoch == 2:
+            break
+    glove.save(tmp_path / "state.npz", SPEC, state)
+    spec, state = glove.load(tmp_path / "state.npz")
+    assert spec == SPEC
+    assert [r.epoch for r in glove.train(spec, counts, state)] == [3, 4]
+    for found, expected in zip(state.arrays, whole.arrays, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(glove.vectors(state), whole.words + whole.contexts)
+
+
+def test_the_loss_falls_near_zero_on_counts_of_low_rank_on_two_threads() -> None:
+    random = np.random.default_rng(0)
+    log = random.normal(0, 0.7, (12, 3)) @ random.normal(0, 0.7, (3, 12)) + 2
+    counts = Counts(
+        np.arange(0, 145, 12), np.tile(np.arange(12, dtype=np.int32), 12),
+        np.exp(log).ravel().astype(np.float32),
+    )  # fmt: skip
+    spec = Glove(d_model=6, epochs=300, x_max=1.0)
+    for threads in (1, 2):
+        state = glove.start(spec, counts)
+        reports = list(glove.train(spec, counts, state, threads=threads))
+        assert reports[-1].loss < 0.02 * reports[0].loss
+
+
+def test_what_makes_no_sense_is_told(tmp_path: Path) -> None:
+    counts = made()
+    state = glove.start(SPEC, counts)
+    state.words[1, 1] = np.inf
+    with pytest.raises(FloatingPointError, match=r"not finite in epoch 1: the rate 0\.05"):
+        list(glove.train(SPEC, counts, state))
+    with pytest.raises(ValueError, match="must be of shape"):
+        list(glove.train(replace(SPEC, d_model=8), counts, state))
+    with pytest.raises(ValueError, match="x_max must be above 0, got 0"):
+        Glove(x_max=0.0)
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        Glove(epochs=0)
+    with pytest.raises(ValueError, match="power must be at least 0"):
+        Glove(power=-1.0)
+    nothing = Counts(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    with pytest.raises(ValueError, match="no pair was counted"):
+        glove.start(SPEC, nothing)
+    (tmp_path / "no.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="holds no training of GloVe"):
+        glove.load(tmp_path / "no.npz")

@@ -1,0 +1,42 @@
+"""Arrays that are written to disk piece by piece, as .npy files."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from unmask.files import whole
+
+
+@contextmanager
+def growing(path: Path, kind: DTypeLike, *width: int) -> Generator[Callable[[np.ndarray], None]]:
+    """Give what appends rows to an array; at the end the file is at `path`, whole.
+
+    Args:
+        path: the file, replaced where there is one.
+        kind: of numbers; what is appended is converted.
+        width: numbers of a row; none: a row is a number.
+    """
+    dtype = np.dtype(kind)
+    n_rows = 0
+    with whole(path) as beside, beside.open("w+b") as file:
+
+        def append(rows: np.ndarray) -> None:
+            nonlocal n_rows
+            rows.astype(dtype).tofile(file)
+            n_rows += len(rows)
+
+        _write_head(file, dtype, (0, *width))
+        yield append
+        file.seek(0)
+        _write_head(file, dtype, (n_rows, *width))
+
+
+def _write_head(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write the head of the file; it is as long for any number of rows, by numpy's own spaces."""
+    head: dict[str, Any] = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    file.flush()

@@ -1,0 +1,165 @@
+"""Neighbors that stand together more often than by chance become one word, ids to ids.
+
+Mikolov et al. 2013, arXiv:1310.4546, section 4; each pass joins two words, which may be phrases of
+the pass before.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unmask.files import whole
+from unmask.vectors.arrays import growing
+from unmask.vectors.corpus import (
+    IDS,
+    SENTENCES,
+    Corpus,
+    Lexicon,
+    compiled,
+    count_ids,
+    lexicon,
+    of_folder,
+)
+from unmask.vectors.counts import Counts, Windows, count
+
+_PAIRS, _SAID = "pairs.npy", "phrases.json"
+_NEIGHBORS = Windows(size=1, weight="flat", symmetric=False, gaps=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joining:
+    """Which neighbors become a phrase, pass by pass.
+
+    Raises:
+        ValueError: no pass, or a number that makes no sense.
+    """
+
+    discount: float = 5.0
+    """Is taken from the count of a pair, so that rare words do not make phrases (equation 6)."""
+    thresholds: tuple[float, ...] = (200.0, 100.0)
+    """Of the score of each pass; they should fall (section 4). The score is that of equation 6
+    times all words, as in the released code."""
+    least: int = 5
+    """A word that is seen less often is in no phrase."""
+    joint: str = "_"
+    """What stands between the words of a phrase."""
+
+    def __post_init__(self) -> None:
+        if not self.thresholds:
+            raise ValueError("phrases need a threshold for each pass, got none")
+        if not all(threshold > 0 for threshold in self.thresholds):
+            raise ValueError(f"thresholds must be above 0, got {self.thresholds}")
+        if self.discount < 0:
+            raise ValueError(f"discount must be at least 0, got {self.discount}")
+
+
+def join(
+    corpus: Corpus,
+    words: Sequence[str],
+    left_out: Iterable[int],
+    joining: Joining,
+    folder: Path,
+    *,
+    memory: int = 2**30,
+    chunk: int = 2**20,
+) -> tuple[Corpus, list[str]]:
+    """Join phrases, pass by pass; give the corpus with ids of phrases, and the words of all ids.
+
+    What a pass made is kept in the folder and not made again; an interrupted one is gone on with.
+
+    Args:
+        corpus: the ids.
+        words: of each id.
+        left_out: ids that are in no phrase: special ones, the unknown word.
+        joining: which neighbors become a phrase.
+        folder: to which each pass writes `pass-1`, `pass-2`, ...
+        memory: bytes for counts of pairs, about.
+        chunk: ids that are read at once, about.
+
+    Raises:
+        ValueError: not a word for each id, or the folder has phrases that were joined otherwise.
+    """
+    found, barred = list(words), list(left_out)
+    for number, threshold in enumerate(joining.thresholds, 1):
+        into = folder / f"pass-{number}"
+        into.mkdir(parents=True, exist_ok=True)
+        counts = np.zeros(len(found), np.int64)
+        seen = count_ids(corpus)
+        counts[: len(seen)] = seen
+        known = lexicon(found, counts, barred, joining.least)
+        pairs = count(corpus, known, _NEIGHBORS, into / "counts", memory=memory)
+        keys = phrases(pairs, known, joining.discount, threshold)
+        said = {"discount": joining.discount, "threshold": threshold, "first": len(found)}
+        corpus = _joined(corpus, keys, said, into / "joined", chunk)
+        found += [joining.joint.join((found[a], found[b])) for a, b in keys.tolist()]
+    return corpus, found
+
+
+def phrases(
+    pairs: Counts, words: Lexicon, discount: float, threshold: float
+) -> Int[np.ndarray, "n 2"]:
+    """Give the pairs of ids whose score is above a threshold, in ascending order.
+
+    Args:
+        pairs: how often a word (the column) stands before another (the row).
+        words: that were counted.
+        discount: as of `Joining`.
+        threshold: of the score.
+    """
+    score = scores(pairs, words, discount)
+    id_of = np.empty(len(words), np.int64)
+    known = np.flatnonzero(words.row_of >= 0)
+    id_of[words.row_of[known]] = known
+    good = score > threshold
+    found = np.stack((id_of[pairs.columns[good]], id_of[pairs.rows[good]]), 1)
+    return found[np.lexsort((found[:, 1], found[:, 0]))]
+
+
+def scores(pairs: Counts, words: Lexicon, discount: float) -> Float[np.ndarray, "k"]:
+    """Score all pairs: (count - discount) / (count of one * count of the other) * all words."""
+    counts = words.counts.astype(np.float64)
+    together = pairs.values.astype(np.float64) - discount
+    return together / counts[pairs.rows] / counts[pairs.columns] * words.n_words
+
+
+def _joined(
+    corpus: Corpus,
+    pairs: Int[np.ndarray, "n 2"],
+    said: dict[str, float],
+    folder: Path,
+    chunk: int,
+) -> Corpus:
+    """Write the ids with phrases as one id each, or open what was written."""
+    if folder.exists():
+        found = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        if found != said or not np.array_equal(np.load(folder / _PAIRS), pairs):
+            raise ValueError(
+                f"{folder} has phrases that were joined otherwise; name another folder, or remove "
+                "this one"
+            )
+        return of_folder(folder)
+    keys = pairs.astype(np.uint64)
+    keys = (keys[:, 0] << np.uint64(32)) | keys[:, 1]
+    names = int(said["first"]) + np.arange(len(pairs))
+    with whole(folder) as beside:
+        beside.mkdir()
+        place = 0
+        with (
+            growing(beside / IDS, np.uint32) as add_ids,
+            growing(beside / SENTENCES, np.int64, 2) as add_sentences,
+        ):
+            for piece in corpus.chunks(chunk):
+                spans = piece.sentences
+                out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()), np.uint32)
+                bounds = np.empty(len(spans) + 1, np.int64)
+                n = compiled().joined(piece.part.ids, spans, keys, names, out, bounds)
+                add_ids(out[:n])
+                add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
+                place += n
+        np.save(beside / _PAIRS, pairs)
+        (beside / _SAID).write_text(json.dumps(said), encoding="utf-8")
+    return of_folder(folder)

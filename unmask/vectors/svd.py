@@ -1,0 +1,144 @@
+"""Vectors by factors of a matrix of counts: associations of words, or logarithms of counts.
+
+Levy et al. 2015, Q15-1016, "Improving Distributional Similarity with Lessons Learned from Word
+Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from unmask.vectors.counts import Counts, marginals
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pmi:
+    """How much more often than by chance two words stand together, as a logarithm.
+
+    Raises:
+        ValueError: a number that makes no sense.
+    """
+
+    shift: float = 1.0
+    """What k negatives of skip-gram are: log k is taken away (Levy and Goldberg 2014; section
+    3.2)."""
+    smoothing: float = 0.75
+    """The power of the counts of a neighbor (context distribution smoothing, section 3.2); 1:
+    none."""
+    positive: bool = True
+    """What is below 0 is 0. Pairs that were never seen are 0 in either case."""
+
+    def __post_init__(self) -> None:
+        if not self.shift > 0:
+            raise ValueError(f"shift must be above 0, got {self.shift}")
+        if not 0 < self.smoothing <= 1:
+            raise ValueError(f"smoothing must be above 0 and at most 1, got {self.smoothing}")
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The greatest singular values of a matrix, descending, with their vectors."""
+
+    words: Float32[np.ndarray, "n d"]
+    values: Float32[np.ndarray, "d"]
+    contexts: Float32[np.ndarray, "n d"]
+
+    def vectors(self, power: float = 0.5, *, contexts: bool = False) -> Float32[np.ndarray, "n d"]:
+        """Give the vector of each word.
+
+        Args:
+            power: of the singular values: 1 as the decomposition has it, 0.5 or 0 often better
+                (section 3.3).
+            contexts: each word's vector as a neighbor is added to it (section 3.3: w+c).
+        """
+        found = self.words + self.contexts if contexts else self.words
+        return (found * self.values**power).astype(np.float32)
+
+
+def associations(counts: Counts, spec: Pmi) -> "csr_matrix[Any]":
+    """Give the (positive) pointwise mutual information of all pairs that were seen.
+
+    log(#(w, c) * sum of #(c)^a / (#(w) * #(c)^a)) - log(shift), with `a` the smoothing.
+
+    Raises:
+        ValueError: nothing was counted.
+        ImportError: scipy is not installed.
+    """
+    if not counts.n_pairs:
+        raise ValueError("no pair was counted: there is nothing to learn")
+    words, contexts = marginals(counts)
+    smooth = np.where(contexts > 0, contexts, 1.0) ** spec.smoothing
+    chance = np.log(smooth) - math.log(smooth[contexts > 0].sum())
+    own = np.log(np.where(words > 0, words, 1.0))
+    values = np.log(counts.values.astype(np.float64))
+    values -= np.repeat(own, np.diff(counts.offsets))
+    values -= chance[counts.columns] + math.log(spec.shift)
+    if spec.positive:
+        np.maximum(values, 0, out=values)
+    found = _matrix(counts, values)
+    found.eliminate_zeros()
+    return found
+
+
+def logarithms(counts: Counts) -> "csr_matrix[Any]":
+    """Give log(1 + count) of all pairs that were seen, as latent semantic analysis takes it.
+
+    Raises:
+        ImportError: scipy is not installed.
+    """
+    return _matrix(counts, np.log1p(counts.values.astype(np.float64)))
+
+
+def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors:
+    """Find the greatest singular values of a sparse matrix, and their vectors.
+
+    The sign of each is such that the greatest number of the word vectors' is above 0.
+
+    Raises:
+        ValueError: not fewer numbers than words, or a matrix of rank 0.
+        ImportError: scipy is not installed.
+    """
+    _require()
+    from scipy.sparse.linalg import svds
+
+    n = min(matrix.shape)
+    if not 1 <= d_model < n:
+        raise ValueError(f"vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}")
+    if not matrix.nnz:
+        raise ValueError("all associations are 0: there is nothing to learn")
+    first = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
+    words, values, contexts = svds(matrix.astype(np.float64), k=d_model, v0=first)
+    order = np.argsort(-values, kind="stable")
+    words, values, contexts = words[:, order], values[order], contexts[order].T
+    sign = np.sign(words[np.abs(words).argmax(0), np.arange(d_model)])
+    sign[sign == 0] = 1
+    found = (words * sign, np.maximum(values, 0), contexts * sign)
+    if not all(np.isfinite(array).all() for array in found):
+        raise FloatingPointError("the factors are not finite")
+    return Factors(*(np.ascontiguousarray(array, np.float32) for array in found))
+
+
+def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
+    _require()
+    from scipy.sparse import csr_matrix
+
+    n = counts.n_words
+    columns = counts.columns.copy()  # what is 0 is taken out in place
+    return csr_matrix((values, columns, counts.offsets.copy()), shape=(n, n))
+
+
+def _require() -> None:
+    try:
+        import scipy.sparse  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "scipy":
+            raise
+        raise ImportError(
+            "factors of counts need scipy: pip install 'unmask[vectors]'", name="scipy"
+        ) from error
