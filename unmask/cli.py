@@ -1002,7 +1002,8 @@ def evaluate(
     sources = [*(data or ()), *(more or ())]
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        _evaluate_space(model, sources, case, limit, others | {"task": task}, as_json)
+        _refuse(f"{model}: word vectors; leave out ", task=task, shots=shots != "0", **others)
+        _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
         return
     _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
@@ -1052,17 +1053,23 @@ def _evaluate_space(
     sources: Sequence[str],
     case: Literal["auto", "keep", "lower"],
     limit: int | None,
-    others: Mapping[str, object],
+    encoding_errors: Literal["strict", "replace"],
     as_json: bool,
 ) -> None:
     """Score word vectors, and show tables."""
     import unmask
     from unmask.serving.spaces import plain, table
 
-    _refuse(f"{model}: word vectors; leave out ", **others)
     if not sources:
         raise ValueError("no data: name files of word pairs or of analogies with --data")
-    found = unmask.evaluate_space(model, sources, case=case, limit=limit, terminal=sys.stderr)
+    found = unmask.evaluate_space(
+        model,
+        sources,
+        case=case,
+        limit=limit,
+        encoding_errors=encoding_errors,
+        terminal=sys.stderr,
+    )
     if as_json:
         _print({"scores": [plain(one) for one in found]})
     else:
@@ -1071,9 +1078,9 @@ def _evaluate_space(
 
 def _refuse(begin: str, end: str = "", /, **given: object) -> None:
     """Say, about its name, why the first of some options that was given may not be."""
-    name = next((name for name, value in given.items() if value not in (None, False)), None)
-    if name is not None:
-        raise ValueError(f"{begin}--{name.replace('_', '-')}{end}")
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{begin}--{name.replace('_', '-')}{end}")
 
 
 def _evaluate_tasks(

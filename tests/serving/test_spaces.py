@@ -1,6 +1,7 @@
 """Word vectors where a model is named: in Python and on the command line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -28,6 +29,8 @@ def home(tmp_path, space):
     (tmp_path / "pairs.tsv").write_text("king\tqueen\t9\nApple\tpear\t8\nking\tpear\t1\nx\ty\t1\n")
     (tmp_path / "questions.txt").write_text(": gram1\nman king woman queen\n: s\nman woman x y\n")
     (tmp_path / "list.txt").write_text("king\nqueen\n\nnobody\napple\n")
+    (tmp_path / "latin.tsv").write_bytes(b"king\tcaf\xe9\t1\nking\tqueen\t2\n")
+    os.mkfifo(tmp_path / "pipe")
     return tmp_path
 
 
@@ -76,6 +79,8 @@ def test_vectors_are_scored_on_pairs_and_analogies(run) -> None:
     assert [one["kind"] for one in found] == ["pairs", "analogies"]
     assert found[1]["syntactic"]["add"] == 1.0
     assert found[1]["semantic"]["add"] is None
+    replaced = run("evaluate royal.vec latin.tsv --encoding-errors replace --json")
+    assert json.loads(replaced[1])["scores"][0]["known"] == 1
     found = json.loads(run("evaluate royal.vec pairs.tsv --case keep --json")[1])["scores"]
     assert found[0]["known"] == 2
 
@@ -142,6 +147,11 @@ def test_words_are_drawn(method, run, home) -> None:
         ("picture royal.vec king nobody", "'nobody' is not among"),
         ("picture royal.vec --words none.txt", "none.txt: no such file"),
         ("picture royal.vec --out none/x.svg", "none/x.svg: there is no folder none"),
+        ("picture royal.vec --out pipe", "pipe: is a folder or a device"),
+        ("picture royal.vec --out .", ".: is a folder or a device"),
+        ("evaluate royal.vec --data pairs.tsv --shots 2", "word vectors; leave out --shots"),
+        ("evaluate royal.vec --data pairs.tsv --memory 0", "word vectors; leave out --memory"),
+        ("evaluate royal.vec --data latin.tsv", "latin.tsv:1: invalid UTF-8"),
         (
             "fill royal.vec x",
             "royal.vec: is a file; a model is a folder (word vectors are taken by",

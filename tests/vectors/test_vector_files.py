@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import os
 import pickle
 import struct
 
@@ -271,8 +272,10 @@ def test_where_and_how_to_write_must_make_sense(tmp_path) -> None:
         write_vectors(made(), tmp_path / "v.dat")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         write_vectors(made(), tmp_path / "none" / "v.vec")
-    with pytest.raises(IsADirectoryError, match="is a folder"):
-        write_vectors(made(), tmp_path, "glove")
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ValueError, match="is a folder or a device"):
+            write_vectors(made(), place, "glove")
     with pytest.raises(ValueError, match="no text that UTF-8 can say"):
         write_vectors(made(("\ud800",)), tmp_path / "v.vec")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
+from unmask.text.lines import EncodingErrors
 from unmask.training.log import Stream
 from unmask.vectors.files import ENDINGS, FORMATS, Format, read_vectors, recognize, write_vectors
 from unmask.vectors.similarity import (
@@ -59,6 +60,7 @@ def evaluate_space(
     *,
     case: Case = "auto",
     limit: int | None = None,
+    encoding_errors: EncodingErrors = "strict",
     terminal: Stream | None = sys.stderr,
 ) -> Scores:
     """Score word vectors on files of word pairs and of analogies; a file says what it is.
@@ -69,13 +71,14 @@ def evaluate_space(
         case: how words of these files are looked up: as they are, in lower case, or in lower case
             where all words of the space are.
         limit: only the first `limit` words are known, and can be an answer.
+        encoding_errors: what becomes of bytes of these files that are not UTF-8.
         terminal: where it says how far it is, and what it does. None: nowhere.
 
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a file is neither, or a line does not fit.
     """
-    tests = [read_test(path) for path in files(data)]
+    tests = [read_test(path, encoding_errors) for path in files(data)]
     space = open_space(space, limit=limit)
     found: Scores = []
     for test in tests:

@@ -70,6 +70,8 @@ def picture(
         raise ValueError(f"method must be one of {list(get_args(Method))}, got {method!r}")
     if not Path(out).parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {Path(out).parent}")
+    if Path(out).exists() and not Path(out).is_file():  # renaming would put a file in its place
+        raise ValueError(f"{out}: is a folder or a device; name a file")
     listed = [] if file is None else _listed(Path(file))
     space = open_space(space, limit=limit)
     for word in words:

@@ -145,8 +145,8 @@ def write_vectors(
         raise ValueError(f"the format must be one of {list(FORMATS)}, got {form!r}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: is a folder; name a file")
+    if path.exists() and not path.is_file():  # renaming would put a file in its place
+        raise ValueError(f"{path}: is a folder or a device; name a file")
     words = _writable(space, white)
     if form == "word2vec-binary":
         data = write_binary(space, words)

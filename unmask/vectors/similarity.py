@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.text.compressed import COMPRESSIONS
-from unmask.text.lines import blank, lines
+from unmask.text.lines import EncodingErrors, blank, lines
 from unmask.vectors.space import EPSILON, Space
 
 Case = Literal["auto", "keep", "lower"]
@@ -116,7 +116,7 @@ class AnalogyScore:
         return _sum("syntactic", [one for one in self.sections if one.syntactic])
 
 
-def read_test(path: str | Path) -> Pairs | Questions:
+def read_test(path: str | Path, errors: EncodingErrors = "strict") -> Pairs | Questions:
     """Read a file of word pairs or of analogies; what it is, it says itself.
 
     Pairs are "word1 word2 score" with tabs or spaces between (commas in .csv), with or without a
@@ -133,7 +133,7 @@ def read_test(path: str | Path) -> Pairs | Questions:
     name = path.name
     while Path(name).suffix.lower() in (*COMPRESSIONS, ".txt", ".tsv", ".csv"):
         name = Path(name).stem
-    rows = list(_rows(path))
+    rows = list(_rows(path, errors))
     if not rows:
         raise ValueError(f"{path}: empty; {_FORMATS}")
     if rows[0][1][0].startswith(":"):
@@ -216,11 +216,11 @@ def is_lower_case(space: Space) -> bool:
     return upper <= _UPPER * len(space)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
     """Give the fields of each line that is no comment, with its number."""
     stem = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     commas = stem.suffix.lower() == ".csv"
-    for number, line, goes_on in lines(path, _LONGEST):
+    for number, line, goes_on in lines(path, _LONGEST, errors):
         if goes_on:
             raise ValueError(f"{path}:{number}: a line of more than {_LONGEST:,} characters")
         if blank(line):
