@@ -1062,7 +1062,7 @@ def _evaluate_space(
     _refuse(f"{model}: word vectors; leave out ", **others)
     if not sources:
         raise ValueError("no data: name files of word pairs or of analogies with --data")
-    found = unmask.evaluate_space(model, sources, case=case, limit=limit)
+    found = unmask.evaluate_space(model, sources, case=case, limit=limit, terminal=sys.stderr)
     if as_json:
         _print({"scores": [plain(one) for one in found]})
     else:
@@ -1625,7 +1625,14 @@ def picture(
 
     given = [_text(word) for word in words or ()]
     shown = unmask.picture(
-        vectors, given, out=out, file=file, method=method, seed=seed, limit=limit
+        vectors,
+        given,
+        out=out,
+        file=file,
+        method=method,
+        seed=seed,
+        limit=limit,
+        terminal=sys.stderr,
     )
     if as_json:
         _print({"file": str(out), "words": shown})

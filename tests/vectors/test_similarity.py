@@ -155,8 +155,6 @@ def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
     assert not is_lower_case(mixed)
     assert score_pairs(mixed, test).known == 2
     assert is_lower_case(Space((*space.words[:-1], "<UNK>"), space.vectors))
-    with pytest.raises(ValueError, match="case must be one of"):
-        score_pairs(space, test, case="upper")  # type: ignore[arg-type]
 
 
 # Analogies

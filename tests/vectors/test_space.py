@@ -167,6 +167,8 @@ def test_questions_that_make_no_sense_are_refused() -> None:
         ROYAL.neighbors(np.array([[1.0, np.nan, 0]]))
     with pytest.raises(ValueError, match="at least one word must be added"):
         ROYAL.combine([], ["man"])
+    with pytest.raises(ValueError, match="cancel each other"):
+        ROYAL.combine(["man"], ["man"])
     with pytest.raises(ValueError, match="at least one word"):
         ROYAL.first(0)
 

@@ -137,6 +137,10 @@ def test_both_kinds_of_binary_files_are_read(file) -> None:
         ("a 1 2\nb 1,5 2\n", ":2: '1,5' is no number; 2 must follow"),
         ("a 1 2\nb 1 2x\n", ":2: '2x' is no number"),
         ("a 1 2\nb 1_0 2\n", ":2: '1_0' is no number"),
+        ("a 1 2\rb 3 4\r", ":1: a carriage return in a line"),
+        ("<!DOCTYPE html>\n<html>\n", ":1: a line must be a word and its numbers"),
+        ("the,1,2\n", ":1: a line must be a word and its numbers"),
+        ("9 99999999\na 1\n", ":1: its header says 9 words of 99,999,999 numbers"),
         ("a 1 2\nb nan 2\n", ":2: number 1 of 'b' is nan"),
         ("a 1 2\nb 1 2\nc 1 -inf\n", ":3: number 2 of 'c' is -inf"),
         ("a 1 2\nb 1 1e39\n", ":2: number 2 of 'b' is inf in float32"),
@@ -151,6 +155,7 @@ def test_both_kinds_of_binary_files_are_read(file) -> None:
         (b"\x93NUMPYabc", "is an array of NumPy"),
         (b"\xff\xfea\0 \x001\0", "looks like UTF-16"),
         (b"a\0b\0", "neither text nor"),
+        (b'\x10\0\0\0\0\0\0\0{"a":{}}', "neither text nor"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_told_with_its_line(data, said, file) -> None:
@@ -207,6 +212,21 @@ def test_no_bytes_make_anything_but_a_space_or_one_line(tmp_path_factory, data: 
         else:
             said = ""
         assert "\n" not in said
+
+
+def test_a_header_that_asks_for_much_memory_is_told(file) -> None:
+    path = file("x.vec.gz", gzip.compress(b"9 60000000\na 1\n"))
+    with pytest.raises(ValueError, match="followed by 1 numbers, not by 60,000,000"):
+        read_vectors(path)
+    path = file("x.bin.gz", gzip.compress(b"9 16000000\na " + bytes(50)))
+    with pytest.raises(ValueError, match="word 1, at byte 11, does not end"):
+        read_vectors(path)
+
+
+def test_a_damaged_archive_is_told(file) -> None:
+    path = file("x.vec.gz", gzip.compress(b"1 1\na 1\n" * 50)[:-9])
+    with pytest.raises(ValueError, match="truncated"):
+        read_vectors(path)
 
 
 def test_a_missing_file_and_a_folder_are_told(tmp_path) -> None:

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
+from unmask.training.log import Stream
 from unmask.vectors.files import ENDINGS, FORMATS, Format, read_vectors, recognize, write_vectors
 from unmask.vectors.similarity import (
     AnalogyScore,
@@ -58,7 +59,7 @@ def evaluate_space(
     *,
     case: Case = "auto",
     limit: int | None = None,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> Scores:
     """Score word vectors on files of word pairs and of analogies; a file says what it is.
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from unmask.files import write_whole
 from unmask.serving.markup import EMPTY, Html, tag
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
+from unmask.training.log import Stream
 from unmask.vectors.space import Space
 
 Method = Literal["pca", "tsne"]
@@ -43,7 +44,7 @@ def picture(
     method: Method = "pca",
     seed: int = 0,
     limit: int | None = None,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> tuple[str, ...]:
     """Draw words in two dimensions as an SVG file; returns the words that are drawn.
 
@@ -94,7 +95,7 @@ def picture(
 def draw(words: Sequence[str], points: Points, says: str) -> str:
     """Draw words at points, as an SVG document with as much room as so many words need."""
     width = float(min(max(720, round(100 * math.sqrt(len(words)))), 4000))
-    height = round(0.75 * width)
+    height = float(round(0.75 * width))
     places = _scaled(points, width, height)
     labels = _labels(words, places, width, height)
     lines = [
@@ -107,13 +108,13 @@ def draw(words: Sequence[str], points: Points, says: str) -> str:
     return tag(
         "svg",
         tag("title", f"{len(words)} words: {says}"),
-        tag("rect", width=f"{width:g}", height=height, fill=_PAPER),
+        tag("rect", width=f"{width:g}", height=f"{height:g}", fill=_PAPER),
         *lines,
         *dots,
         *names,
-        tag("text", says, x=12, y=height - 12, fill=_SOFT) if says else EMPTY,
+        tag("text", says, x=12, y=f"{height - 12:g}", fill=_SOFT) if says else EMPTY,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width:g} {height}",
+        viewBox=f"0 0 {width:g} {height:g}",
         font_family="system-ui, sans-serif",
         font_size=_SIZE,
         fill=_INK,
@@ -244,7 +245,7 @@ def _candidates(place: Float[np.ndarray, "2"], long: float) -> tuple[Boxes, np.n
     return np.concatenate([left_top, left_top + np.array((long, _LINE))], axis=1), led
 
 
-def _overlap(boxes: Boxes, others: Boxes) -> Float[np.ndarray, "n m"]:
+def _overlap(boxes: Boxes, others: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "n m"]:
     """Return by how many square pixels boxes overlap others."""
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
     high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])

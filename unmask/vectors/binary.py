@@ -30,12 +30,14 @@ class Source:
 
     def take(self, n: int) -> bytes:
         """Take `n` bytes, or as many as there are."""
-        while len(self._held) - self._at < n and self._more():
-            pass
-        found = self._held[self._at : self._at + n]
-        self._at += len(found)
-        self.offset += len(found)
-        return found
+        found: list[bytes] = []
+        while n > 0 and (self._at < len(self._held) or self._more()):
+            some = self._held[self._at : self._at + n]
+            found.append(some)
+            self._at += len(some)
+            self.offset += len(some)
+            n -= len(some)
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def until(self, end: bytes, most: int = _LONGEST) -> bytes | None:
         """Take what stands before a byte, and the byte itself; None if it does not come soon."""

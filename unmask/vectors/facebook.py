@@ -77,9 +77,7 @@ def _model(source: Source) -> _Model:
     if min(width, n_words) < 1 or min(n_labels, buckets, min_n, max_n) < 0:
         raise ValueError(f"{path}: the fastText model's header makes no sense: it is damaged")
     words, counts = _dictionary(source, n_words, n_labels)
-    source.take(8 * max(n_pruned, 0))
-    (quantized,) = _unpack(source, "<?")
-    if quantized or n_pruned > 0:
+    if n_pruned > 0 or _unpack(source, "<?")[0]:
         raise ValueError(
             f"{path}: a quantized fastText model (.ftz), which is not read; write its vectors with "
             "fasttext print-word-vectors"

@@ -12,6 +12,7 @@ from unmask.vectors.space import Space
 _log = logging.getLogger(__name__)
 
 _BLOCK = 2**13  # rows whose numbers are checked together
+_STEP = 2**25  # numbers for which there is room at first
 _GROWTH = 8  # the matrix grows by one part in so many: what is not used of it stays small
 
 
@@ -30,7 +31,8 @@ class Gathered:
         self.index: dict[str, int] = {}
         self.again = self.escaped = self.read = 0
         self.first_again = self.first_escaped = ""
-        self.vectors = np.empty((_BLOCK, width), dtype=np.float32)
+        self.step = max(1, min(_BLOCK, _STEP // width))  # what a header says may be a mistake
+        self.vectors = np.empty((self.step, width), dtype=np.float32)
         self.places: list[int] = []  # of the rows that are not checked yet
 
     def add(self, word: bytes, row: Float[np.ndarray, "d"], place: int) -> bool:
@@ -49,7 +51,7 @@ class Gathered:
             return False
         if n == len(self.vectors):
             # In place: the system moves pages, and copies none of them.
-            self.vectors.resize((n + max(n // _GROWTH, _BLOCK), self.width), refcheck=False)
+            self.vectors.resize((n + max(n // _GROWTH, self.step), self.width), refcheck=False)
         self.vectors[n] = row
         self.places.append(place)
         if len(self.places) == _BLOCK:

@@ -191,6 +191,8 @@ def _odd_row(
     """Read a line whose word holds spaces, or say what is wrong with it."""
     if b"\0" in line:
         raise ValueError(f"{where}: a NUL, which no text has: is the file binary, or damaged?")
+    if b"\r" in line:
+        raise ValueError(f"{where}: a carriage return in a line: is it the file's only line end?")
     fields = line.split()
     n_numbers = 0
     while n_numbers < len(fields) - 1 and _is_number(fields[-1 - n_numbers]):

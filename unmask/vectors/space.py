@@ -201,7 +201,8 @@ class Space:
         W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
 
         Raises:
-            ValueError: there is nothing to add, or a word is not among the words.
+            ValueError: there is nothing to add, nothing is left of it, or a word is not among the
+                words.
         """
         _check_k(k)
         if by not in get_args(Combining):
@@ -214,6 +215,8 @@ class Space:
         if by == "add":
             sum_ = self._unit_rows(added, np.float64).sum(0)
             sum_ -= self._unit_rows(taken, np.float64).sum(0)
+            if not sum_.any():
+                raise ValueError("the vectors cancel each other, or are all zeros")
             return self._nearest(sum_[None], k, [rows])[0]
         units = self._unit_rows(np.array(rows), np.float64)
         best = _Best(k, rows)
