@@ -417,7 +417,8 @@ def _learn(
         done = kernels.skipgram(*given)
     else:
         done = kernels.cbow(*given, spec.mean, spec.divided)
-    return _Done(*done, found.n_words)
+    loss, n_loss, n_pairs, finite = done
+    return _Done(loss, n_loss, n_pairs, finite, found.n_words)
 
 
 def _key(seed: int, epoch: int, purpose: int) -> np.uint64:
