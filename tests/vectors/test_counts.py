@@ -15,7 +15,6 @@ from unmask.vectors import svd
 from unmask.vectors.corpus import Corpus, Lexicon, count_ids, lexicon, of_ids
 from unmask.vectors.counts import Counts, Windows, count
 
-
 SMALL = 2**16
 """Bytes of memory that do not hold all pairs."""
 

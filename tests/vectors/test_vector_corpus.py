@@ -110,7 +110,7 @@ def test_shares_of_words_kept_are_those_of_the_released_code() -> None:
     assert kept[2:].tolist() == [pytest.approx(min(np.sqrt(0.181) + 0.181, 1)), 1]
     assert kept_shares(counts, None).tolist() == [1, 1, 1, 1]
     assert as_bits(np.array([0.0, 0.5, 1.0])).tolist() == [0, 2**31 - 1, 2**32 - 1]
-    with pytest.raises(ValueError, match="must be above 0, got 0.0"):
+    with pytest.raises(ValueError, match="must be above 0"):
         kept_shares(counts, 0.0)
 
 

@@ -142,7 +142,7 @@ def of_ids(ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"] | None 
     Raises:
         ValueError: other integers, or sentences that are not in order, overlap, or lie outside.
     """
-    if ids.dtype not in (np.uint16, np.uint32):
+    if ids.dtype.name not in ("uint16", "uint32"):
         raise ValueError(f"ids must be uint16 or uint32, got {ids.dtype}")
     if sentences is None:
         sentences = np.array([[0, len(ids)]])
@@ -222,7 +222,7 @@ def lexicon(
         raise ValueError(f"no word is seen {least} times or more: there is nothing to learn")
     row_of = np.full(len(words), -1, np.int32)
     row_of[ids] = np.arange(len(ids))
-    return Lexicon(tuple(words[i] for i in ids), counts[ids], row_of)
+    return Lexicon(tuple(words[int(i)] for i in ids), counts[ids], row_of)
 
 
 def lexicon_of(

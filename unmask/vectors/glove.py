@@ -155,8 +155,10 @@ def load(path: Path) -> tuple[Glove, State]:
     try:
         with np.load(path) as found:
             spec = from_dict(Glove, json.loads(str(found["spec"])))
-            arrays = {field.name: found[field.name] for field in fields(State)}
-            return spec, State(**arrays | {"epoch": int(arrays["epoch"])})
+            arrays = [found[field.name] for field in fields(State)[:-1]]
+            state = State(*arrays)
+            state.epoch = int(found["epoch"])
+            return spec, state
     except (KeyError, ValueError, EOFError) as error:
         raise ValueError(f"{path} holds no training of GloVe: {error}") from None
 

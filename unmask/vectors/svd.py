@@ -4,6 +4,7 @@ Levy et al. 2015, Q15-1016, "Improving Distributional Similarity with Lessons Le
 Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
 """
 
+import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,21 +108,22 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
     _require()
     from scipy.sparse.linalg import svds
 
-    n = min(matrix.shape)
+    n = len(matrix.indptr) - 1
     if not 1 <= d_model < n:
         raise ValueError(f"vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}")
     if not matrix.nnz:
         raise ValueError("all associations are 0: there is nothing to learn")
     first = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
-    words, values, contexts = svds(matrix.astype(np.float64), k=d_model, v0=first)
+    found: Any = svds(matrix.astype(np.float64), k=d_model, v0=first)
+    words, values, contexts = found
     order = np.argsort(-values, kind="stable")
     words, values, contexts = words[:, order], values[order], contexts[order].T
     sign = np.sign(words[np.abs(words).argmax(0), np.arange(d_model)])
     sign[sign == 0] = 1
-    found = (words * sign, np.maximum(values, 0), contexts * sign)
-    if not all(np.isfinite(array).all() for array in found):
+    factors = (words * sign, np.maximum(values, 0), contexts * sign)
+    if not all(np.isfinite(array).all() for array in factors):
         raise FloatingPointError("the factors are not finite")
-    return Factors(*(np.ascontiguousarray(array, np.float32) for array in found))
+    return Factors(*(np.ascontiguousarray(array, np.float32) for array in factors))
 
 
 def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
@@ -134,11 +136,7 @@ def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]"
 
 
 def _require() -> None:
-    try:
-        import scipy.sparse  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "scipy":
-            raise
+    if importlib.util.find_spec("scipy") is None:
         raise ImportError(
             "factors of counts need scipy: pip install 'unmask[vectors]'", name="scipy"
-        ) from error
+        )

@@ -1,0 +1,130 @@
+"""Word vectors against gensim: words a second and the loss on other text, taking turns.
+
+    python benchmarks/word2vec.py TEXT [--kind skip-gram] [--words 400000] [--epochs 5] [--rounds 3]
+
+One thread each (gensim has a second one, which only makes its jobs), equal settings, the same
+sentences (the lines of TEXT, which may be .xz). What is compared are seconds of the process; quote
+ratios. Both learn the same objective, so their vectors, words' and neighbors', can be asked the
+same questions: the loss of the same neighbors and negatives, on the text and on as much after it.
+"""
+
+import argparse
+import collections
+import itertools
+import lzma
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+import numpy as np  # noqa: E402
+from gensim.models import Word2Vec  # noqa: E402
+
+from unmask.vectors import kernels, word2vec  # noqa: E402
+from unmask.vectors.corpus import Corpus, Lexicon, count_ids, gather, lexicon, of_ids  # noqa: E402
+
+Vectors = tuple[np.ndarray, np.ndarray]
+
+
+def read(path: Path, n_words: int) -> tuple[list[list[str]], list[list[str]]]:
+    """Read so many words of lines, and half as many after them."""
+    read = lzma.open if path.suffix == ".xz" else open
+    lines, n = [], 0
+    with read(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            lines.append(re.findall(r"\w+|[^\w\s]", line.lower()))
+            n += len(lines[-1])
+            if n > 1.5 * n_words:
+                break
+    ends = list(itertools.accumulate(map(len, lines)))
+    cut = sum(end <= n_words for end in ends)
+    return lines[:cut], lines[cut:]
+
+
+def view(lines: Iterable[list[str]], ids: dict[str, int]) -> Corpus:
+    """Give lines as ids; a word without one has the last."""
+    numbers = [[ids.get(word, len(ids)) for word in line] for line in lines]
+    ends = np.cumsum([0, *map(len, numbers)])
+    flat = np.fromiter(itertools.chain(*numbers), np.uint32)
+    return of_ids(flat, np.stack((ends[:-1], ends[1:]), 1))
+
+
+def asked(spec: word2vec.Spec, words: Lexicon, corpus: Corpus, found: Vectors) -> float:
+    """Ask vectors for neighbors, and move nothing: the loss."""
+    tables, total, n = word2vec._tables(spec, words), 0.0, 0
+    key = np.uint64(1)
+    for chunk in corpus.chunks(2**16):
+        given = gather(chunk, words.row_of, tables.keep, key)
+        inputs, outputs = (array.copy() for array in found)
+        loop = kernels.skipgram if isinstance(spec, word2vec.Skipgram) else kernels.cbow
+        loss, n_loss, *_ = loop(
+            *given, tables.parts, inputs, outputs, tables.tree, tables.chances,
+            tables.n_negatives, spec.window, spec.shrink, (0.0, 0.0, 0.0), key,
+            tables.probabilities, *((True, False) if loop is kernels.cbow else ()),
+        )  # fmt: skip
+        total, n = total + loss, n + n_loss
+    return total / n
+
+
+def ours(spec: word2vec.Spec, words: Lexicon, corpus: Corpus) -> tuple[float, Vectors]:
+    """Train; give seconds of the process, and the vectors."""
+    state = word2vec.start(spec, words)
+    began = time.process_time()
+    for _ in word2vec.train(spec, corpus, words, state):
+        pass
+    return time.process_time() - began, (state.inputs, state.outputs)
+
+
+def theirs(
+    spec: word2vec.Spec, words: Lexicon, lines: list[list[str]], seed: int
+) -> tuple[float, Vectors]:
+    """Train gensim's at the same settings."""
+    model = Word2Vec(
+        vector_size=spec.d_model, window=spec.window, negative=5, sample=spec.subsample,
+        sg=int(isinstance(spec, word2vec.Skipgram)), alpha=spec.rate, min_alpha=spec.last_rate,
+        min_count=5, workers=1, seed=seed, epochs=spec.epochs,
+    )  # fmt: skip
+    model.build_vocab(lines)
+    began = time.process_time()
+    model.train(lines, total_examples=len(lines), epochs=spec.epochs)
+    seconds = time.process_time() - began
+    order = [model.wv.key_to_index[word] for word in words.words]
+    return seconds, (model.wv.vectors[order], model.syn1neg[order])
+
+
+def main() -> None:
+    """Take turns, print a line each."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--kind", choices=["skip-gram", "cbow"], default="skip-gram")
+    parser.add_argument("--words", type=int, default=400_000)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    lines, other = read(given.text, given.words)
+    counts = collections.Counter(itertools.chain(*lines))
+    ids = {word: i for i, word in enumerate(counts)}
+    corpus = view(lines, ids)
+    words = lexicon([*ids, "<unk>"], np.append(count_ids(corpus), 0), [len(ids)])
+    held_out = view(other, ids)
+    kind = word2vec.Skipgram if given.kind == "skip-gram" else word2vec.Cbow
+    ours(kind(epochs=1), words, of_ids(np.zeros(9, np.uint32)))  # compiled
+    for seed in range(given.rounds):
+        spec = kind(epochs=given.epochs, seed=seed)
+        one, two = ours(spec, words, corpus), theirs(spec, words, lines, seed + 1)
+        losses = [[asked(spec, words, c, v) for c in (corpus, held_out)] for _, v in (one, two)]
+        speeds = [words.n_words * given.epochs / seconds for seconds, _ in (one, two)]
+        print(
+            f"ours {speeds[0]:,.0f} words/s, gensim {speeds[1]:,.0f}: {speeds[0] / speeds[1]:.2f} "
+            f"times; loss ours {losses[0][0]:.4f}, on other text {losses[0][1]:.4f}, gensim "
+            f"{losses[1][0]:.4f}, {losses[1][1]:.4f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
