@@ -235,3 +235,13 @@ def test_files_move_into_a_folder_that_holds_more_the_last_one_last(
     assert moved == ["a", "z", "config"]
     assert {p.name: p.read_text() for p in folder.iterdir()} == {n: n for n in (*moved, "log")}
     assert not beside.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="is a device or a pipe"):
+        files.write_whole(pipe, "text")
+    assert pipe.is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]

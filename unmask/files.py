@@ -37,11 +37,13 @@ def whole(path: Path) -> Generator[Path]:
     exist.
 
     Raises:
-        FileExistsError: `path` is a folder with something in it.
+        FileExistsError: `path` is a folder with something in it, a device or a pipe.
         OSError: it cannot be written, for instance because the disk is full.
     """
     if path.is_dir() and any(path.iterdir()):
         raise FileExistsError(f"{path} is there already, a folder with files in it")
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise FileExistsError(f"{path} is a device or a pipe, which no file takes the place of")
     # The name is drawn anew each time, so that two processes that write the same path do not mix
     # their bytes. It holds only the beginning of the asked name: a name may be as long as the file
     # system allows.
