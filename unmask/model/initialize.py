@@ -130,7 +130,7 @@ class Uniform:
         bound = self.within
         if bound is None and name.endswith((".reads", ".recalls")):
             bound = (module.weight.shape[0] // 4) ** -0.5
-            if module.bias is not None:
+            if isinstance(module.bias, nn.Parameter):
                 nn.init.uniform_(module.bias, -bound, bound)
         bound = bound or 0.1
         nn.init.uniform_(module.weight, -bound, bound)
