@@ -502,7 +502,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
         (
             "{}/small.toml {}/text.txt --set optimizer=Adam",
-            "one of ['Adafactor', 'AdamW', 'Lamb', 'Muon']",
+            "one of ['Adafactor', 'AdamW', 'Lamb', 'Muon', 'Sgd']",
         ),
         (
             "{}/small.toml {}/text.txt --set unit=corpus",

@@ -310,6 +310,7 @@ def test_gensim_reads_what_is_written_here(tmp_path) -> None:
 @pytest.mark.parametrize("binary", [False, True])
 def test_what_gensim_writes_is_read_here(binary, tmp_path) -> None:
     path = tmp_path / "vectors"
+    pytest.importorskip("gensim")
     made().to_gensim().save_word2vec_format(str(path), binary=binary)
     back = read_vectors(path)
     assert back.words == ODD
@@ -318,6 +319,7 @@ def test_what_gensim_writes_is_read_here(binary, tmp_path) -> None:
 
 def test_gensims_own_files_are_refused_with_what_to_do(tmp_path) -> None:
     theirs()
+    pytest.importorskip("gensim")
     made().to_gensim().save(str(tmp_path / "kv"))
     with pytest.raises(ValueError, match="save_word2vec_format"):
         read_vectors(tmp_path / "kv")
