@@ -41,8 +41,8 @@ class MixModule(nn.Module):
         super().__init__()
         if isinstance(model.backbone, Canine | Recurrent | Convolutional):
             raise ValueError(
-                "CANINE's layers stand for different places, and those of networks without attention "
-                "may differ in width: they cannot be mixed"
+                "CANINE's layers stand for different places, and those of networks without "
+                "attention may differ in width: they cannot be mixed"
             )
         self.spec = spec
         self.attachment = Attachment()
