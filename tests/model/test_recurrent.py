@@ -134,7 +134,7 @@ def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) ->
     torch.testing.assert_close(torch.cat(said, 1), begun)
 
 
-def test_no_gradient_passes_into_a_memory_and_rows_must_be_the_same() -> None:
+def test_no_gradient_passes_into_a_memory() -> None:
     network, batch = build(SMALL), some()
     memory = Memory(1)
     network(replace(batch, memory=memory))

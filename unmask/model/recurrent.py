@@ -194,12 +194,10 @@ class RecurrentCache:
         """Those of all layers after the last token; None: nothing was read."""
         return self._states[-1] if self._states else None
 
-    def append(self, states: list[State], n: int) -> None:
-        """Remember the states after n more tokens."""
-        if n != 1:
-            self._states.clear()
+    def append(self, states: list[State]) -> None:
+        """Remember the states after one more token."""
         self._states.append(states)
-        self.length += n
+        self.length += 1
 
     def begin_with(self, n: int) -> None:
         """Refuse learned tokens before the text.
@@ -377,5 +375,5 @@ class Recurrent(nn.Module):
             if fresh is not None:
                 there = ~fresh[:, t, None]
                 states = [(h * there, c * there) for h, c in states]
-            cache.append(states, 1)
+            cache.append(states)
         return torch.cat(said, 1)

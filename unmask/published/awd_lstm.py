@@ -39,7 +39,7 @@ ARCHITECTURE = RecurrentArchitecture(
     token_dropout=0.1,  # section 5
     weight_dropout=0.5,  # section 5
 )
-LANGUAGE = Language(term="next_token", bias=True)  # section 4.5: tied
+LANGUAGE = Language(term="next_token", bias=True)  # section 4.4: tied
 LABELS = Labels(pool="concat", dense=True, activation="relu", dropout=0.1)
 """Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps,
 and 50 numbers between them."""
