@@ -117,8 +117,9 @@ class Aligned:
     def told(self) -> list[str]:
         """Say in lines what there was to learn from, and how far the scores can be believed."""
         facts = self.facts
+        rounds = "1 round" if facts["rounds"] == 1 else f"{facts['rounds']:,} rounds"
         said = [
-            f"{facts['seeds']:,} pairs to begin with, {facts['rounds']:,} rounds, the last on "
+            f"{facts['seeds']:,} pairs to begin with, {rounds}, the last on "
             f"{facts['pairs']:,} pairs"
         ]
         if facts["seeds"] < len(self.weights):
