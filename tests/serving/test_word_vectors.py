@@ -170,7 +170,7 @@ def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
 
 def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("Every word stands here once.")
-    with pytest.raises(ValueError, match="no word is in the text 5 times or more"):
+    with pytest.raises(ValueError, match="no word stands there 5 times or more"):
         unmask.pretrain("glove-mini", data=tmp_path / "few.txt", out=tmp_path / "out", quiet=True)
     assert not (tmp_path / "out").exists()
 

@@ -78,6 +78,7 @@ from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
+from unmask.vectors.learning import METHODS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 AT_ONCE = 16_384
@@ -406,15 +407,14 @@ def _learn_words(
         last = None if checkpoint is None else checkpoint.progress
         if last is not None:
             plan.say(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
-        ended = job.learn(plan.out, plan.terminal, last)
-        if ended:
-            opened = job.opened()
-            _keep(plan.out, opened, {"learned from": job.said})
-            n = opened.model.parameter_count()
-            _write_facts(plan, job.recipe, card, around, n, finished=True)
+        if not job.learn(plan.out, plan.terminal, last):
+            write_report(plan.out)
+            raise KeyboardInterrupt("stopped before the last step")
+        opened = job.opened()
+        _keep(plan.out, opened, {"learned from": job.said})
+        n = opened.model.parameter_count()
+        _write_facts(plan, job.recipe, card, around, n, finished=True)
         write_report(plan.out)
-    if not ended:
-        raise KeyboardInterrupt("stopped before the last step")
     return Pipeline(replace(opened, model=opened.model.eval()))
 
 
@@ -687,10 +687,12 @@ def _start(
     model = network(card, recipe, shards.tokenizer, begun)
     _freeze(model, recipe.frozen)
     card = replace(card, architecture=model.architecture, heads=model.specs)
+    objective = card.objective
+    assert not isinstance(objective, METHODS)  # they are learned elsewhere
     data = lay_out(
         shards,
         recipe,
-        card.objective,
+        objective,
         _length(recipe, card),
         workers=plan.workers,
         rank=world.rank,

@@ -245,7 +245,9 @@ def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[
     room = _room(kind.size, special, [])
     seen = [w for w, n in frequency.items() if n >= kind.least and w not in special]
     if not seen:
-        raise ValueError(f"no word is in the text {kind.least} times or more: there is no word")
+        raise ValueError(
+            f"there is no text to learn from: no word stands there {kind.least} times or more"
+        )
     words = sorted(seen, key=lambda w: (-frequency[w], w))[:room]
     return pipeline.words(_numbered(special, words), unknown, **how)
 

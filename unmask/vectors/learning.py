@@ -184,8 +184,8 @@ class _Fitting(Learning):
 
 
 def _of_pairs(how: Svd, counts: Counts, told: Told) -> Float32[np.ndarray, "n d"]:
-    plain = how.matrix is None
-    matrix = svd.logarithms(counts) if plain else svd.associations(counts, how.matrix)
+    spec = how.matrix
+    matrix = svd.logarithms(counts) if spec is None else svd.associations(counts, spec)
     factors = svd.factorize(matrix, told.d_model, told.seed)
     return factors.vectors(how.power, contexts=how.contexts)
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.vectors.corpus import Corpus, Lexicon
+from unmask.vectors.svd import require_scipy
 from unmask.vectors.windows import Windowed
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
         ValueError: there is one document only.
         ImportError: scipy is not installed.
     """
-    from scipy.sparse import coo_matrix
+    require_scipy()
+    from scipy.sparse import csr_matrix
 
     rows, columns, values = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     documents, n = 0, len(words)
@@ -74,9 +76,8 @@ def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
         raise ValueError("there is one document only: words cannot be told by theirs")
     row, count = np.concatenate(rows), np.concatenate(values).astype(np.float64)
     column = np.concatenate(columns)
-    matrix = coo_matrix((np.log1p(count) * _weights(row, count, n, documents)[row], (row, column)),
-                        shape=(n, documents))  # fmt: skip
-    return matrix.tocsr()
+    told = np.log1p(count) * _weights(row, count, n, documents)[row]
+    return csr_matrix((told, (row, column)), shape=(n, documents))
 
 
 def _weights(

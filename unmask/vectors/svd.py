@@ -7,7 +7,7 @@ Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
 import importlib.util
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -145,10 +145,10 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
         ValueError: not fewer numbers than words, or a matrix of rank 0.
         ImportError: scipy is not installed.
     """
-    _require()
+    require_scipy()
     from scipy.sparse.linalg import svds
 
-    n = min(matrix.shape)
+    n = min(cast("tuple[int, int]", matrix.shape))
     check_width(n, d_model)
     if not matrix.nnz:
         raise ValueError("all associations are 0: there is nothing to learn")
@@ -176,7 +176,7 @@ def check_width(n: int, d_model: int) -> None:
 
 
 def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
-    _require()
+    require_scipy()
     from scipy.sparse import csr_matrix
 
     n = counts.n_words
@@ -184,7 +184,12 @@ def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]"
     return csr_matrix((values, columns, counts.offsets.copy()), shape=(n, n))
 
 
-def _require() -> None:
+def require_scipy() -> None:
+    """Check that scipy is installed.
+
+    Raises:
+        ImportError: it is not.
+    """
     if importlib.util.find_spec("scipy") is None:
         raise ImportError(
             "factors of counts need scipy: pip install 'unmask[vectors]'", name="scipy"
