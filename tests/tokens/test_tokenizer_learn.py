@@ -187,7 +187,7 @@ def test_how_the_text_is_cut_into_documents_does_not_matter(name: str, tmp_path:
         assert model == whole
 
 
-@pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes", "words and signs")])
+@pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes", "signs")])
 def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
     name: str, caplog: pytest.LogCaptureFixture
 ):
