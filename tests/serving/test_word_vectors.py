@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -56,6 +57,8 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
     for file in ("config.json", "tokenizer.json", "README.md", "log.jsonl", "report.html"):
         assert (out / file).stat().st_size > 0
     assert (out / "counts").exists() == (name in COUNTED)
+    report = (out / "report.html").read_text()
+    assert not re.search("Perplexity|nats</|Kaplan", report)
     space = unmask.open_space(out)
     assert {"king", "followed", "silver"} <= set(space.words)
     assert not {".", "<unk>", "<eos>"} & set(space.words)
