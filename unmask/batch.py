@@ -75,8 +75,8 @@ class Example:
     """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
     token is of neither (`Special.summary`) is told where examples are laid out."""
     part: Int[np.ndarray, "t"] | None = None
-    """0, then 1: two parts of a text that do not see each other; places are counted from the start
-    of each. None: the text is one."""
+    """0, then 1, and so on: parts of a text that do not see each other; places are counted from the
+    start of each. None: the text is one."""
     label: "int | float | Int[np.ndarray, 't'] | Float[np.ndarray, 'labels'] | None" = None
     """Of the whole text: next sentence, class, score; or one label a token; or of each of some
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
@@ -243,8 +243,9 @@ class Batch:
     source_visibility: Visibility = Visibility()
     segments: "Int[torch.Tensor, 'b t'] | None" = None
     parts: "Int[torch.Tensor, 'b t'] | None" = None
-    """Of texts in parts: 2 i in the first part of a row's text i, 2 i + 1 in its second, -1 in
-    padding. These are the documents of the visibility, too. None: texts are whole."""
+    """Of texts in parts: the number of each part in its row, -1 in padding. Those that follow each
+    other in a text have numbers that do, and between the texts of a row one number is left out.
+    These are the documents of the visibility, too. None: texts are whole."""
     last: "Int[torch.Tensor, 'b'] | None" = None
     """The column of each row's last token that is not padding; None: the last column."""
     only: "Int[torch.Tensor, 'b'] | None" = None

@@ -1437,9 +1437,13 @@ def embed(
     input: Input = None,
     text: Column = None,
     pooling: Annotated[
-        Literal["mean", "first", "last", "none"],
-        _option("--pooling", help="Of which tokens a text's vector is made; none: one for each."),
-    ] = "mean",
+        Literal["mean", "first", "last", "none"] | None,
+        _option(
+            "--pooling",
+            help="Of which tokens a text's vector is made; none: one for each.",
+            default="mean; last of skip- and quick-thoughts",
+        ),
+    ] = None,
     layer: Annotated[
         int, _option("--layer", metavar="N", help="0: before the first block; -1: the last.")
     ] = -1,

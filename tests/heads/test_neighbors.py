@@ -18,7 +18,7 @@ PARTS = torch.tensor(
     [
         [0, 0, 0, 1, 1, 1, 1, -1],  # a text in two parts
         [0, 0, 0, 0, 0, 0, 0, 0],  # one that is whole: not asked
-        [0, 0, 1, 2, 2, 3, 3, 3],  # two texts in a row
+        [0, 0, 1, 3, 3, 4, 4, 4],  # two texts in a row
         [0, 0, 0, 2, 2, 3, -1, -1],  # a whole one, and one in two parts
     ]
 )
@@ -62,7 +62,7 @@ def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
     hidden = torch.zeros((4, 8, 8))
     for row, parts in enumerate(PARTS):
         for column, part in enumerate(parts.tolist()):
-            hidden[row, column, (2 * row + part // 2) % 8] = 1.0 + column
+            hidden[row, column, 2 * row + (part >= 2)] = 1.0 + column
     term = asked(hidden).terms["neighbor"]
     assert term.right is not None
     assert int(term.right) == 4

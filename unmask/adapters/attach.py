@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.heads.model import Model, Stack
-from unmask.model.recurrent import Lstm
+from unmask.model.recurrent import Gru, Lstm
 
 
 @dataclass
@@ -210,7 +210,7 @@ def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
     Raises:
         ValueError: a pattern matches none, or there are none.
     """
-    inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, Lstm))
+    inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, Lstm | Gru))
     there = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     there = {
         n: m for n, m in there.items() if n.startswith("backbone.") and not n.startswith(inside)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.heads.beside import SentencesFound, SentencesSaid
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected
@@ -44,6 +45,8 @@ HeadSpec = (
     | RecurrentTags
     | Spans
     | Neighbors
+    | SentencesSaid
+    | SentencesFound
     | Boundary
     | Generator
     | Replaced
@@ -62,7 +65,7 @@ def kept_with(spec: HeadSpec) -> bool:
     """
     if isinstance(spec, Neighbors):
         return spec.transform is not None
-    return not isinstance(spec, Generator | HiddenSubwords | Steady)
+    return not isinstance(spec, Generator | HiddenSubwords | Steady | SentencesFound)
 
 
 @runtime_checkable
@@ -249,7 +252,7 @@ class Model(nn.Module):
     @property
     def reads_forward(self) -> bool:
         """Whether each place, which sees those before it, names the token after its own."""
-        return self.stack.causal or self.ahead
+        return self.names_tokens and (self.stack.causal or self.ahead)
 
     @property
     def writes(self) -> bool:

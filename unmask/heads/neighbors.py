@@ -1,5 +1,6 @@
 """Hidden states -> which of many texts follows which."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
+from unmask.heads.beside import SentencesFound
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.canine import Table
@@ -47,11 +49,12 @@ class Neighbors:
         return NeighborsHead(self, architecture)
 
 
-OF_PARTS = {
+OF_PARTS: Mapping[str, "Neighbors | SentencesFound"] = {
     "neighbor": Neighbors(),
     "crop": Neighbors(term="crop", temperature=1.0, pool="first", among="all"),
+    "sentences_found": SentencesFound(),
 }
-"""By what an objective asks of two parts of a text. Without weights, so any model can have them."""
+"""By what an objective asks of the parts of a text. Without weights, so any model can have them."""
 
 
 class NeighborsHead(nn.Module):
@@ -69,7 +72,7 @@ class NeighborsHead(nn.Module):
         """Count the texts that have two parts."""
         if batch.parts is None:
             return {}
-        return {self.spec.term: int(_in(batch.parts)[..., 1::2].any(1).sum())}
+        return {self.spec.term: int(_followed(_in(batch.parts).any(1)).sum())}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
@@ -111,16 +114,20 @@ def _firsts(
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
     """Return the hidden states of the first tokens of both parts of each text that has two."""
     of = _in(parts)
-    two = of.any(1)[:, 1::2]
+    two = _followed(of.any(1))
     rows = torch.arange(len(parts), device=parts.device)[:, None]
     first = hidden[rows, of.int().argmax(1)]  # [b k d]
-    return first[:, ::2][two], first[:, 1::2][two]
+    return first[:, :-1][two], first[:, 1:][two]
 
 
 def _in(parts: Int[Tensor, "b t"]) -> Bool[Tensor, "b t k"]:
-    """Say which part each token is in; no token of a text that is one is in the second of it."""
-    texts = int(parts.max()) // 2 + 1
-    return parts[..., None] == torch.arange(2 * texts, device=parts.device)
+    """Say which part each token is in."""
+    return parts[..., None] == torch.arange(int(parts.max()) + 1, device=parts.device)
+
+
+def _followed(there: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k-1"]:
+    """Say which parts are followed by one of the same text."""
+    return there[:, :-1] & there[:, 1:]
 
 
 def _means(
@@ -130,5 +137,5 @@ def _means(
     of = _in(parts).to(hidden.dtype)
     n = of.sum(1)[..., None]
     mean = torch.einsum("btd,btk->bkd", hidden, of) / n.clamp(min=1)
-    two = n[:, 1::2, 0] > 0
-    return mean[:, ::2][two], mean[:, 1::2][two]
+    two = _followed(n[..., 0] > 0)
+    return mean[:, :-1][two], mean[:, 1:][two]

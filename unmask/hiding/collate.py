@@ -308,9 +308,9 @@ def _place(e: Example) -> Int[np.ndarray, "t"]:
 
 
 def _part_lengths(group: Sequence[Example]) -> list[int]:
-    """Count the tokens of each part of a row; of a text that is one, 0 in its second."""
-    seconds = [0 if e.part is None else int(e.part.sum()) for e in group]
-    return [n for e, m in zip(group, seconds, strict=True) for n in (len(e.inputs) - m, m)]
+    """Count the tokens of each part of a row; none between two texts, whose parts are no pair."""
+    lengths = [[len(e.inputs)] if e.part is None else np.bincount(e.part).tolist() for e in group]
+    return [n for parts in lengths for n in (*parts, 0)]
 
 
 def _is_order(rank: Int[np.ndarray, "t"]) -> bool:

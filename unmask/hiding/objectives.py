@@ -292,6 +292,10 @@ class Neighbors:
 
 QUESTIONS = (NextSentence, SentenceOrder, Neighbors)
 """What is asked about two parts of a document."""
+OF_SENTENCES = ("sentences_said", "sentences_found")
+"""What is asked of each sentence of a document about those beside it."""
+ABOUT_ONE = (*(question.asks for question in QUESTIONS), *OF_SENTENCES)
+"""What is asked about parts of one document."""
 
 
 @dataclass(frozen=True)
@@ -455,6 +459,92 @@ class BesideCrop:
             targets=np.concatenate((whole.targets, np.full(len(crop), IGNORE))),
             part=part,
         )
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The sentences of a text, each read by itself, and asked for those beside it.
+
+    All are in one row, before + A + after + before + B + after + ..., and do not see each other;
+    the places of each are counted from its start. So what stands for a sentence is what stands for
+    a text that is read alone. Each is asked for the one before it and the one after it: what their
+    words are (Kiros et al. 2015, arXiv:1506.06726, section 2.1), or which they are among those of
+    the batch (Logeswaran and Lee 2018, arXiv:1803.02893, section 3, with a context of one sentence
+    on either side).
+
+    The target of a token is then the one after it in its sentence. What is asked of a single
+    sentence is nothing.
+    """
+
+    said: bool = True
+    """Whether their words are asked, or which they are."""
+    shortest: int = 6
+    """Tokens of a sentence, on average, at least: of a text with shorter ones the last are left
+    out, so that it is known how long an example can be."""
+
+    def __post_init__(self) -> None:
+        if self.shortest < 1:
+            raise ValueError(f"shortest must be at least 1, got {self.shortest}")
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The words of the sentences beside each, or which they are."""
+        return OF_SENTENCES[:1] if self.said else OF_SENTENCES[1:]
+
+    @property
+    def pairs(self) -> bool:
+        """All are of one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """The words are told knowing another sentence."""
+        return False
+
+    @property
+    def times(self) -> int | None:
+        """There is one way to read the sentences of a text."""
+        return 1
+
+    @property
+    def sees(self) -> str:
+        """Say who sees whom, for people."""
+        own = "every token sees every token of its own sentence"
+        if not self.said:
+            return own
+        return (
+            f"{own}; each word of a sentence is told from the words before it, and from the vector "
+            "of the sentence before it, and again of the one after it"
+        )
+
+    def most(self, n: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
+        """Return how many sentences are read of texts of `n` tokens, at most."""
+        return -(-np.asarray(n) // self.shortest)
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens: those of the text, and the special ones of each sentence."""
+        return np.asarray(n) + self.most(n) * (len(special.before) + len(special.after))
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Cut a text into its sentences."""
+        starts = sentence_starts(text)[: int(self.most(np.array([len(text)]))[0])]
+        ends = [*starts[1:].tolist(), len(text)]
+        if len(starts) < len(sentence_starts(text)):
+            ends[-1] = int(sentence_starts(text)[len(starts)])
+        read = [
+            join(special.before, text[start:end], special.after).ids
+            for start, end in zip(starts.tolist(), ends, strict=True)
+        ]
+        inputs = np.concatenate(read)
+        targets = np.full(len(inputs), IGNORE)
+        if self.said and len(read) > 1:
+            targets = np.concatenate([np.append(ids[1:], IGNORE) for ids in read])
+        part = np.repeat(np.arange(len(read)), [len(ids) for ids in read])
+        return Example(inputs=inputs, targets=targets, part=part, ahead=self.said)
 
 
 @dataclass(frozen=True)
@@ -1049,6 +1139,7 @@ Objective = (
     Hide
     | Pair
     | Apart
+    | Sentences
     | BesideCrop
     | TwoSegments
     | OneWay
@@ -1186,6 +1277,11 @@ Deviates: all places of the fragment are equally likely, as section 3.2 has it; 
 it begins or ends the sentence more often (`mask_start`), and that for summaries hides one of each
 64 tokens of a row.
 """
+
+SKIP_THOUGHTS = Sentences()
+"""Kiros et al. 2015, section 2.1: the sentence before and the one after, word by word."""
+QUICK_THOUGHTS = Sentences(said=False)
+"""Logeswaran and Lee 2018, section 3: which sentences they are."""
 
 UL2 = Mixture(
     (

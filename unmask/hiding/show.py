@@ -5,6 +5,7 @@ says everything without color too (`Explanation.lines`), then color (`render`).
 """
 
 import json
+import string
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from unmask.batch import IGNORE, Example
-from unmask.hiding.objectives import AnyObjective
+from unmask.hiding.objectives import OF_SENTENCES, AnyObjective
 from unmask.tokens.vocabulary import Special, Subwords
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Cell:
     asked: str | None = None
     """The answer wanted here; None: nothing is asked."""
     segment: int | None = None
-    """Of two texts, or two parts of one, the one that it belongs to: 0 or 1."""
+    """Of two texts, or the parts of one, the one that it belongs to, from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +232,7 @@ def _columns(character: str) -> int:
 def _block(cells: Sequence[Cell], width: int) -> Iterator[list[tuple[str, str]]]:
     """Lay cells out in columns, the answers under them, as many rows as it takes."""
     for row in _rows(cells, width - 2):
-        name = "  " if row[0].segment is None else "AB"[min(row[0].segment, 1)] + " "
+        name = "  " if row[0].segment is None else _LETTERS[row[0].segment % len(_LETTERS)] + " "
         above: list[tuple[str, str]] = [(name, "label")]
         below: list[tuple[str, str]] = [("  ", "shown")]
         for cell in row:
@@ -279,6 +280,7 @@ def _note(name: str, text: str, width: int) -> Iterator[list[tuple[str, str]]]:
         name = ""
 
 
+_LETTERS = string.ascii_uppercase
 _MARGIN = 15
 _MEANINGS = {
     "masked": "a mask stands there",
@@ -320,8 +322,22 @@ def _sees(example: Example) -> str:
     )
 
 
+def _of_sentences(objective: AnyObjective) -> bool:
+    return not {*objective.asks}.isdisjoint(OF_SENTENCES)
+
+
+def _of_sentence(example: Example, objective: AnyObjective) -> str:
+    if example.part is None or not example.part.any():
+        return "nothing, for there is but one sentence"
+    if OF_SENTENCES[0] in objective.asks:
+        return "each sentence is asked for the one before it and the one after it, word by word"
+    return "each sentence is to find those beside it among all other sentences of the batch"
+
+
 def _label(example: Example, objective: AnyObjective) -> str | None:
     label = example.label
+    if _of_sentences(objective):
+        return _of_sentence(example, objective)
     if example.part is not None:
         what = "a part of A" if "crop" in objective.asks else "what followed A"
         among = f"B is {what}, to be told from those of other texts"

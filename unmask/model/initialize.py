@@ -117,15 +117,21 @@ class Uniform:
     """Every matrix of an LSTM uniform within 1/sqrt(cells), as torch begins, vectors within 0.1.
 
     Merity et al. 2018, arXiv:1708.02182, section 4. With `within`, all alike, biases zero (Zaremba
-    et al. 2014, arXiv:1409.2329, section 4.1).
+    et al. 2014, arXiv:1409.2329, section 4.1). With `orthogonal`, the maps from what a layer said
+    to each of its gates are so (Saxe et al. 2014, arXiv:1312.6120).
     """
 
     within: float | None = None
+    orthogonal: bool = False
 
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""
         _plain(module)
         if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+            return
+        if self.orthogonal and name.endswith(".recalls"):
+            for gate in module.weight.split(module.weight.shape[1]):
+                nn.init.orthogonal_(gate)
             return
         bound = self.within
         if bound is None and name.endswith((".reads", ".recalls")):

@@ -22,24 +22,27 @@ from unmask.model.positions import InOrder, Position
 from unmask.model.texts import Texts
 from unmask.model.transformer import table_of
 
-State = tuple[Float[Tensor, "b _"], Float[Tensor, "b _"]]
-"""What an LSTM says and what its cells hold, after the last token read."""
+State = tuple[Float[Tensor, "b _"], ...]
+"""What a layer says, and of an LSTM what its cells hold, after the last token read."""
 RECENT = 8
 """Tokens that may be taken back of what was said, without asking for more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentArchitecture(Architecture):
-    """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735).
+    """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735), or GRUs.
 
     `d_ff` counts the cells of a layer, of both directions together; the last layer has `d_model`,
     unless what all layers say is `projected`.
     """
 
     n_heads: int = 1
-    reads: Literal["forward", "together", "apart"] = "forward"
+    cell: Literal["lstm", "gru"] = "lstm"
+    reads: Literal["forward", "together", "apart", "twice"] = "forward"
     """Or in both directions, half of the width each: each layer reads what both have said below, or
-    two stacks know nothing of each other (Peters et al. 2018, arXiv:1802.05365, section 3.1)."""
+    two stacks know nothing of each other (Peters et al. 2018, arXiv:1802.05365, section 3.1). Or
+    twice forward, by two stacks, of which each has half of the token vectors, too (Logeswaran and
+    Lee 2018, arXiv:1803.02893, section 3: f and g)."""
     projected: bool = False
     """A map narrows what the cells say to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
     residual: bool = False
@@ -79,10 +82,14 @@ class RecurrentArchitecture(Architecture):
             raise ValueError(f"an LSTM knows the order of tokens alone, got {self.position}")
         if self.causal != (self.reads == "forward" and self.n_layers > 0):
             raise ValueError(f"causal = {self.causal} does not go with reads = {self.reads!r}")
-        if self.reads != "forward" and (self.d_model % 2 or self.d_ff % 2):
+        if self.ways == 2 and (self.d_model % 2 or self.d_ff % 2):
             raise ValueError(
                 f"both directions have half of d_model {self.d_model} and of d_ff {self.d_ff}"
             )
+        if self.reads == "twice" and self.d_embed % 2:
+            raise ValueError(f"both stacks have half of each token's vector, of {self.d_embed}")
+        if self.cell == "gru" and (self.projected or self.clip is not None):
+            raise ValueError("a GRU says what it holds: it has no projection and no clip")
         if self.n_layers == 0 and self.d_embed != self.d_model:
             raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
         for name in ("input_dropout", "token_dropout", "weight_dropout"):
@@ -91,16 +98,22 @@ class RecurrentArchitecture(Architecture):
 
     @property
     def ways(self) -> int:
-        """In how many directions a text is read."""
+        """In how many directions, or how often, a text is read."""
         return 1 if self.reads == "forward" else 2
 
     def sizes(self, i: int) -> tuple[int, int, int]:
         """Return what one direction of layer i reads, its cells, and what it says."""
         said = self.d_model if self.projected or i == self.n_layers - 1 else self.d_ff
         below = self.d_embed if i == 0 else self.sizes(i - 1)[2] * self.ways
-        read = below // 2 if i and self.reads == "apart" else below
+        halved = self.reads == "twice" or (i > 0 and self.reads == "apart")
+        read = below // 2 if halved else below
         cells = self.d_ff if self.projected else said
         return read, cells // self.ways, said // self.ways
+
+    def layer(self, i: int) -> "Lstm | Gru":
+        """Build one direction of layer i."""
+        read, _, said = self.sizes(i)
+        return Lstm(self, i) if self.cell == "lstm" else Gru(read, said, self.weight_dropout)
 
     def dropping(self, rate: float) -> "RecurrentArchitecture":
         """Return the same with another dropout; wherever it has any.
@@ -116,7 +129,8 @@ class RecurrentArchitecture(Architecture):
         """Count the forward's matrix-product FLOPs a token, embedding and head apart."""
         weights = 0
         for read, cells, said in map(self.sizes, range(self.n_layers)):
-            weights += self.ways * (4 * cells * (read + said) + cells * said * self.projected)
+            gates = Lstm.gates if self.cell == "lstm" else Gru.gates
+            weights += self.ways * (gates * cells * (read + said) + cells * said * self.projected)
         return 2.0 * weights
 
 
@@ -136,6 +150,8 @@ class SameDropout(nn.Module):
 
 class Lstm(nn.Module):
     """One layer in one direction; gates stand as in torch: input, forget, new, output."""
+
+    gates: ClassVar[int] = 4
 
     def __init__(self, a: RecurrentArchitecture, i: int) -> None:
         super().__init__()
@@ -180,6 +196,38 @@ class Lstm(nn.Module):
         return h, c
 
 
+class Gru(nn.Module):
+    """One layer in one direction; gates stand as in torch: reset, update, new.
+
+    Cho et al. 2014, arXiv:1406.1078. What is reset is what the map of the last state gives, as in
+    torch and in the released code of skip-thoughts (`gru_layer`), and not the state itself.
+    """
+
+    gates: ClassVar[int] = 3
+
+    def __init__(self, read: int, said: int, weight_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.reads = nn.Linear(read, self.gates * said)
+        self.recalls = nn.Linear(said, self.gates * said, bias=False)
+        self.weight_dropout = weight_dropout
+
+    def begin(self, x: Float[Tensor, "b t _"]) -> State:
+        """Return the state before any token."""
+        return (x.new_zeros(len(x), self.recalls.in_features),)
+
+    def forward(
+        self, x: Float[Tensor, "b t _"], state: State
+    ) -> tuple[Float[Tensor, "b t _"], State]:
+        """Read a text on from a state; return what was said at each token, and the last state."""
+        recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
+        none = torch.zeros_like(self.reads.bias)
+        weights = [self.reads.weight, recalls, self.reads.bias, none]
+        said, h = torch.gru(
+            x, state[0][None], weights, True, 1, 0.0, self.training, False, True
+        )
+        return said, (h[0],)
+
+
 class RecurrentCache:
     """States after the last tokens of some texts, so that a token is read once."""
 
@@ -211,7 +259,7 @@ class RecurrentCache:
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         for i, states in enumerate(self._states):
-            self._states[i] = [(h[rows], c[rows]) for h, c in states]
+            self._states[i] = [tuple(x[rows] for x in state) for state in states]
 
     def cut(self, length: int) -> None:
         """Forget what comes after the first `length` tokens.
@@ -234,9 +282,9 @@ class Recurrent(nn.Module):
         super().__init__()
         self.a = a
         self.tokens = table_of(a)
-        self.layers = nn.ModuleList(Lstm(a, i) for i in range(a.n_layers))
+        self.layers = nn.ModuleList(a.layer(i) for i in range(a.n_layers))
         back = a.n_layers if a.ways == 2 else 0
-        self.backward_layers = nn.ModuleList(Lstm(a, i) for i in range(back))
+        self.backward_layers = nn.ModuleList(a.layer(i) for i in range(back))
         drop = SameDropout if a.variational else Dropout
         self.input_dropout = drop(a.input_dropout)
         self.dropout, self.final_dropout = drop(a.dropout), drop(a.final_dropout)
@@ -317,21 +365,21 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "n l e"], texts: "Texts", states: list[State] | None = None
     ) -> list[Tensor]:
         """Return what enters the first layer and what each says of texts, each in a row."""
-        twice = self.a.reads == "apart"
-        said = [torch.cat((x, x), -1) if twice and self.a.n_layers else x]
+        apart, twice = self.a.reads == "apart", self.a.reads == "twice"
+        said = [torch.cat((x, x), -1) if apart and self.a.n_layers else x]
         for i, layer in enumerate(self.layers):
             below = said[-1] if i else x
             forth = below
-            if twice and i:
+            if twice or (apart and i):
                 forth, below = below.chunk(2, -1)
             state = cast(Lstm, layer).begin(x) if states is None else states[i]
             y, state = layer(forth, state)
             if states is not None:
                 states[i] = state
             if self.a.ways == 2:
-                back = cast(Lstm, self.backward_layers[i])
-                read = texts.turned(below)
-                y = torch.cat((y, texts.turned(back(read, back.begin(x))[0])), -1)
+                back, turned = cast(Lstm, self.backward_layers[i]), texts.turned
+                other = back(below if twice else turned(below), back.begin(x))[0]
+                y = torch.cat((y, other if twice else turned(other)), -1)
             if self.a.residual and i:
                 y = y + said[-1]
             last = i == self.a.n_layers - 1
@@ -344,13 +392,14 @@ class Recurrent(nn.Module):
         """Go on from the states that a memory holds, and leave there those after the last token.
 
         After the first `batch.kept`, where the batch says so. Its states are those of all layers in
-        turn, what was said and what cells hold, [b 1 d] each.
+        turn, what was said and, of LSTMs, what cells hold, [b 1 d] each.
         """
         self.check_recalls()
-        known = [y[:, 0] for y in memory.states]
-        begun = [cast(Lstm, layer).begin(x) for layer in self.layers]
-        states = list(zip(known[::2], known[1::2], strict=True)) if known else begun
-        states = [(h.to(x.dtype), c.to(x.dtype)) for h, c in states]
+        known = [y[:, 0].to(x.dtype) for y in memory.states]
+        states: list[State] = [cast(Lstm, layer).begin(x) for layer in self.layers]
+        if known:
+            n = len(states[0])
+            states = [tuple(known[i : i + n]) for i in range(0, len(known), n)]
         kept = x.shape[1] if batch.kept is None else batch.kept
         layers = self._read(x[:, :kept], Texts(None, None, x[:, :kept].shape[:2]), states)
         memory.states = [y.detach()[:, None] for state in states for y in state]
@@ -374,6 +423,6 @@ class Recurrent(nn.Module):
             said.append(self._read(x[:, t : t + 1], one, states)[-1])
             if fresh is not None:
                 there = ~fresh[:, t, None]
-                states = [(h * there, c * there) for h, c in states]
+                states = [tuple(y * there for y in state) for state in states]
             cache.append(states)
         return torch.cat(said, 1)

@@ -337,11 +337,15 @@ class Pipeline:
         return whole[len(read) :] if whole[: len(read)] == read else alone
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: Pooling = "mean", layer: int = -1
+        self, texts: str | Sequence[str], *, pooling: Pooling | None = None, layer: int = -1
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
-        """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d]."""
-        texts = listed(texts, "texts")
-        return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
+        """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
+
+        Without a pooling it is the card's: the mean, or the last token of a model that was
+        pretrained to let that stand for a sentence.
+        """
+        texts, how = listed(texts, "texts"), self.card.pooling if pooling is None else pooling
+        return embed(self.model, self.tokenizer, texts, pooling=how, layer=layer)
 
     def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":
         """Return the scores of the head that the model has, for each text.

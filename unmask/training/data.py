@@ -12,7 +12,7 @@ from jaxtyping import Int
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import QUESTIONS, AnyObjective, Objective, parts_of, step_of
+from unmask.hiding.objectives import ABOUT_ONE, AnyObjective, Objective, parts_of, step_of
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
@@ -126,7 +126,7 @@ def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
     Raises:
         ValueError: a question about one document is asked of rows of several.
     """
-    about_one = [kind.asks for kind in QUESTIONS if kind.asks in objective.asks]
+    about_one = [name for name in ABOUT_ONE if name in objective.asks]
     if recipe.unit == "stream" and recipe.packing == "pack":
         raise ValueError("unit = stream: its rows are full, and cannot be packed; leave 'bucket'")
     if recipe.both_ways and objective.causal:

@@ -1,0 +1,142 @@
+"""Skip-thoughts and quick-thoughts: Kiros et al. 2015, Logeswaran and Lee 2018.
+
+What stands for a sentence is learned from the sentences beside it. "Released code" is that of
+github.com/ryankiros/skip-thoughts and of github.com/lajanugen/S2V.
+"""
+
+from dataclasses import replace
+
+from unmask.heads.beside import SentencesFound, SentencesSaid
+from unmask.heads.labels import Labels
+from unmask.hiding.objectives import QUICK_THOUGHTS, SKIP_THOUGHTS
+from unmask.model.initialize import Uniform
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.recurrent import RecurrentArchitecture
+from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import BERT, Frame, TokenizerSpec, WordPiece, Words
+
+SKIP_PAPER = Paper(
+    title="Skip-Thought Vectors",
+    authors="Kiros, Zhu, Salakhutdinov, Zemel, Torralba, Urtasun, Fidler",
+    year=2015,
+    arxiv="1506.06726",
+)
+QUICK_PAPER = Paper(
+    title="An Efficient Framework for Learning Sentence Representations",
+    authors="Logeswaran, Lee",
+    year=2018,
+    arxiv="1803.02893",
+)
+FRAME = Frame(
+    pad="<pad>", start="<s>", end="</s>", unknown="<unk>",
+    before=("<s>",), between=("</s>",), after=("</s>",),
+)  # fmt: skip
+LABELS = Labels(pool="last", dense=False, dropout=0.0)
+"""A linear classifier on top of a sentence's vector (Kiros et al. 2015, section 3)."""
+MINI_NOTE = (
+    "Not in the paper: for two CPU cores, about as large as bilstm-mini, of word pieces and not of "
+    "words."
+)
+
+SKIP_THOUGHTS = Published(
+    name="skip-thoughts",
+    family="skip-thoughts",
+    paper=SKIP_PAPER,
+    architecture=RecurrentArchitecture(
+        vocab_size=20_000,  # section 2.2
+        d_model=2400,  # section 3.1: uni-skip
+        embed_width=620,  # section 3.1
+        n_layers=1,
+        d_ff=2400,
+        cell="gru",  # section 2.1
+        causal=True,
+        dropout=0.0,
+        initialize=Uniform(0.1, orthogonal=True),  # section 3.1
+    ),
+    heads={"beside": SentencesSaid()},
+    labels=LABELS,
+    pooling="last",  # section 2.1
+    objective=SKIP_THOUGHTS,
+    tokenizer=TokenizerSpec(Words(20_000), FRAME),
+    length=256,
+    batch_tokens=2_048,  # section 3.1: 128 sentences
+    rate=2e-4,
+    training={
+        **SENTENCES,
+        "optimizer": {"kind": "AdamW", "weight_decay": 0.0},  # section 3.1: Adam
+        "schedule": {"kind": "Constant"},
+        "clip": 10.0,  # section 3.1
+    },
+    parameters=160_233_600,
+    names=OWN_NAMES,
+    fields=own_fields("skip-thoughts", RecurrentArchitecture),
+    note="Uni-skip. A row is sentences that follow each other, each of which is asked for those "
+    "beside it; in the paper it is three, of which the middle one is asked. <s> stands before each "
+    "sentence, and what decoders begin with is not zero. Words are parted by white space: the text "
+    "is to be tokenized. Rate and schedule are not the paper's, which does not say them.",
+)
+SKIP_THOUGHTS_MINI = replace(
+    SKIP_THOUGHTS,
+    name="skip-thoughts-mini",
+    architecture=replace(
+        SKIP_THOUGHTS.architecture, vocab_size=8_192, d_model=256, embed_width=None, d_ff=256
+    ),
+    tokenizer=TokenizerSpec(WordPiece(8_192), BERT),
+    length=128,
+    batch_tokens=4_096,
+    rate=3e-3,
+    training={**SMALL_SCALE, **SENTENCES},
+    parameters=5_777_664,
+    note=MINI_NOTE,
+)
+QUICK_THOUGHTS = replace(
+    SKIP_THOUGHTS,
+    name="quick-thoughts",
+    family="quick-thoughts",
+    paper=QUICK_PAPER,
+    architecture=RecurrentArchitecture(
+        vocab_size=50_001,  # released configuration
+        d_model=2400,  # released configuration: 1200 each of f and g, which are put side by side
+        embed_width=2 * 620,  # released configuration
+        n_layers=1,
+        d_ff=2400,
+        cell="gru",
+        reads="twice",
+        dropout=0.0,
+        initialize=Uniform(0.1),  # released code, `uniform_init_scale`
+    ),
+    heads={"beside": SentencesFound()},
+    objective=QUICK_THOUGHTS,
+    tokenizer=TokenizerSpec(Words(50_001), FRAME),
+    batch_tokens=6_400,  # released code: 400 sentences
+    rate=5e-4,  # released code
+    training={
+        **SENTENCES,
+        "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
+        "schedule": {"kind": "Constant"},
+        "clip": 5.0,  # released code
+    },
+    parameters=75_112_440,
+    fields=own_fields("quick-thoughts", RecurrentArchitecture),
+    note="Uni-QT: word vectors are learned, and f and g are GRUs that read forward. A sentence "
+    "finds those beside it among the sentences of all rows of a batch; in the released code a "
+    "batch is 400 sentences that follow each other. <s> and </s> stand around each. Words are "
+    "parted by white space: the text is to be tokenized.",
+)
+QUICK_THOUGHTS_MINI = replace(
+    QUICK_THOUGHTS,
+    name="quick-thoughts-mini",
+    architecture=replace(
+        QUICK_THOUGHTS.architecture, vocab_size=8_192, d_model=512, embed_width=512, d_ff=512
+    ),
+    tokenizer=SKIP_THOUGHTS_MINI.tokenizer,
+    length=128,
+    batch_tokens=4_096,
+    rate=3e-3,
+    training=SKIP_THOUGHTS_MINI.training,
+    parameters=4_982_272,
+    note=MINI_NOTE,
+)
+
+CARDS = (SKIP_THOUGHTS_MINI, SKIP_THOUGHTS, QUICK_THOUGHTS_MINI, QUICK_THOUGHTS)
