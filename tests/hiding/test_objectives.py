@@ -23,6 +23,7 @@ from unmask.hiding.objectives import (
     OneWay,
     Pair,
     SentenceOrder,
+    Sentences,
     SourceTarget,
     Static,
 )
@@ -35,7 +36,8 @@ ALL = [
     objectives.T5, MIXTURE, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
     objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM, objectives.UNILM,
     OneWay(objectives.MASKED), SourceTarget(objectives.MASKED), objectives.GPT_BERT,
-    objectives.BART, Static(objectives.BART, 2),
+    objectives.BART, Static(objectives.BART, 2), objectives.SKIP_THOUGHTS,
+    objectives.QUICK_THOUGHTS,
 ]  # fmt: skip
 EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
 
@@ -431,6 +433,31 @@ def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
     assert (np.diff(e.part) >= 0).all()
     special = e.inputs[e.targets == IGNORE]
     assert ((special == 2).sum(), (special == 3).sum()) == (e.part.max() + 1,) * 2
+
+
+# ---- sentences beside each other
+
+
+@given(texts(least=1), SEEDS, st.integers(1, 9), st.booleans())
+def test_sentences_are_read_apart_and_each_word_is_asked_for_by_the_one_before(
+    tokens, seed, shortest, said
+):
+    objective = Sentences(said=said, shortest=shortest)
+    e = objective(tokens, BERT, rng(seed))
+    n = e.part.max() + 1
+    starts = [0, *(i for i in np.flatnonzero(tokens.marks & SENTENCE) if i), len(tokens)]
+    assert n == min(len(starts) - 1, -(-len(tokens) // shortest))
+    for i in range(n):
+        read, asked = e.inputs[e.part == i].tolist(), e.targets[e.part == i].tolist()
+        assert read == [2, *tokens.ids[starts[i] : starts[i + 1]], 3]
+        assert asked == ([*read[1:], IGNORE] if said and n > 1 else [IGNORE] * len(read))
+    assert len(e.inputs) <= objective.size(np.array([len(tokens)]), BERT)[0]
+    assert (e.rank, e.label, e.segments) == (None, None, None)
+
+
+def test_sentences_have_a_token_at_least():
+    with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
+        Sentences(shortest=0)
 
 
 # ---- mixtures

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unmask.batch import Batch, Memory, Visibility
+from unmask.model.initialize import Uniform
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 
 V, T = 30, 7
@@ -17,6 +18,8 @@ APART = replace(
     SMALL, d_model=16, embed_width=8, d_ff=24, reads="apart", projected=True, residual=True,
     clip=0.3, causal=False,
 )  # fmt: skip
+GRU = replace(SMALL, cell="gru")
+TWICE = replace(GRU, d_model=16, embed_width=12, d_ff=24, reads="twice", causal=False)
 LENGTHS = (T, 4, 1)
 
 
@@ -189,6 +192,53 @@ def test_a_token_is_dropped_wherever_it_stands_and_a_map_for_a_whole_text() -> N
     assert not torch.equal(first, drops(batch))
 
 
+@torch.no_grad()
+def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
+    network, batch = build(GRU), some()
+    x = network.tokens(batch.inputs)
+    for i, layer in enumerate(network.layers):
+        read, _, said = GRU.sizes(i)
+        gru = nn.GRU(read, said, batch_first=True)
+        gru.weight_ih_l0.copy_(layer.reads.weight)
+        gru.weight_hh_l0.copy_(layer.recalls.weight)
+        gru.bias_ih_l0.copy_(layer.reads.bias)
+        gru.bias_hh_l0.zero_()
+        x, _ = gru(x)
+    torch.testing.assert_close(network(batch), x)
+    memory, found = Memory(1), []
+    for ids in batch.inputs.split(3, 1):
+        found.append(network(replace(batch, inputs=ids, memory=memory)))
+    torch.testing.assert_close(torch.cat(found, 1), x)
+    assert len(memory.states) == 2
+    weights = sum(p.numel() for n, p in network.layers.named_parameters() if "bias" not in n)
+    assert GRU.flops(T) == 2 * weights
+
+
+@torch.no_grad()
+def test_two_stacks_that_read_forward_have_half_of_everything() -> None:
+    network, batch = build(TWICE), some(causal=False, padded=True)
+    half = replace(GRU, d_model=8, embed_width=6, d_ff=12)
+    for n, layers in enumerate((network.layers, network.backward_layers)):
+        alone = build(half)
+        alone.tokens.weight.copy_(network.tokens.weight.chunk(2, -1)[n])
+        alone.layers.load_state_dict(layers.state_dict())
+        said = alone(replace(batch, visibility=replace(batch.visibility, causal=True)))
+        torch.testing.assert_close(network(batch).chunk(2, -1)[n], said)
+
+
+@torch.no_grad()
+def test_maps_of_what_was_said_begin_orthogonal_gate_by_gate() -> None:
+    network = Recurrent(replace(GRU, initialize=Uniform(0.1, orthogonal=True)))
+    torch.manual_seed(0)
+    for name, module in network.named_modules():
+        network.a.initialize(name, module, network.a)
+    for layer in network.layers:
+        for gate in layer.recalls.weight.chunk(3):
+            torch.testing.assert_close(gate @ gate.T, torch.eye(len(gate)))
+        assert float(layer.reads.weight.abs().max()) <= 0.1
+        assert not layer.reads.bias.any()
+
+
 def test_no_layers_are_a_table_of_vectors() -> None:
     network = build(RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=0, d_ff=1))
     batch = some(causal=False, padded=True)
@@ -204,6 +254,11 @@ def test_no_layers_are_a_table_of_vectors() -> None:
         ({"n_layers": -1}, "n_layers must be at least 0, got -1"),
         ({"d_model": 0}, "d_model must be at least 1, got 0"),
         ({"weight_dropout": 1.0}, "weight_dropout must be from 0 to below 1, got 1.0"),
+        ({"cell": "gru", "clip": 3.0}, "a GRU says what it holds: it has no projection"),
+        (
+            {"reads": "twice", "causal": False, "embed_width": 9},
+            "both stacks have half of each token's vector, of 9",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(changes: dict, said: str) -> None:

@@ -18,7 +18,10 @@ from unmask.training.recipe import AdamW, Muon, Recipe
 
 V = 70
 FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini", "bart-mini")
-STOPPED = ("canine-mini", "coco-lm-mini", "meena-mini", "mass-mini", "ul2-mini", "awd-lstm")
+STOPPED = (
+    "canine-mini", "coco-lm-mini", "meena-mini", "mass-mini", "ul2-mini", "awd-lstm",
+    "skip-thoughts-mini", "quick-thoughts-mini",
+)  # fmt: skip
 SPECIALS = {
     "bert-mini": Special(
         size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
@@ -47,7 +50,8 @@ SPECIALS = {
     ),
 }  # fmt: skip
 SPECIALS["awd-lstm"] = SPECIALS["gpt2-mini"]
-SPECIALS["mass-mini"] = SPECIALS["bert-mini"]
+for _name in ("mass-mini", "skip-thoughts-mini", "quick-thoughts-mini"):
+    SPECIALS[_name] = SPECIALS["bert-mini"]
 SPECIALS["ul2-mini"] = replace(
     SPECIALS["t5-mini"], modes=(3, 4, 48), ids=SPECIALS["t5-mini"].ids | {3, 4, 48}
 )

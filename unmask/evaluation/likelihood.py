@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, Batch, Example, Memory, Tokens, Visibility
 from unmask.generation.reading import at_rest
+from unmask.heads.beside import SentencesSaidHead
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Head, Model, asked_by
@@ -249,7 +250,9 @@ def _evaluation(
 def _naming(model: Model) -> set[str]:
     """Return the terms of heads that name tokens."""
     naming = (LanguageHead, GeneratorHead)
-    return {h.spec.term for h in model.heads.values() if isinstance(h, naming)}
+    heads = list(model.heads.values())
+    said = {name for h in heads if isinstance(h, SentencesSaidHead) for name in h.spec.terms}
+    return said | {h.spec.term for h in heads if isinstance(h, naming)}
 
 
 def _exp(nats: float) -> float | None:

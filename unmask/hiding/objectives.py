@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -519,7 +520,7 @@ class Sentences:
 
     def most(self, n: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
         """Return how many sentences are read of texts of `n` tokens, at most."""
-        return -(-np.asarray(n) // self.shortest)
+        return np.maximum(-(-np.asarray(n) // self.shortest), 1)
 
     def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of each sentence."""
@@ -531,13 +532,11 @@ class Sentences:
 
     def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
         """Cut a text into its sentences."""
-        starts = sentence_starts(text)[: int(self.most(np.array([len(text)]))[0])]
-        ends = [*starts[1:].tolist(), len(text)]
-        if len(starts) < len(sentence_starts(text)):
-            ends[-1] = int(sentence_starts(text)[len(starts)])
+        borders = [*sentence_starts(text).tolist(), len(text)]
+        most = int(self.most(np.array([len(text)]))[0])
         read = [
             join(special.before, text[start:end], special.after).ids
-            for start, end in zip(starts.tolist(), ends, strict=True)
+            for start, end in list(pairwise(borders))[:most]
         ]
         inputs = np.concatenate(read)
         targets = np.full(len(inputs), IGNORE)

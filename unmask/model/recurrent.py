@@ -222,9 +222,7 @@ class Gru(nn.Module):
         recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         none = torch.zeros_like(self.reads.bias)
         weights = [self.reads.weight, recalls, self.reads.bias, none]
-        said, h = torch.gru(
-            x, state[0][None], weights, True, 1, 0.0, self.training, False, True
-        )
+        said, h = torch.gru(x, state[0][None], weights, True, 1, 0.0, self.training, False, True)
         return said, (h[0],)
 
 

@@ -1,0 +1,146 @@
+"""Heads that ask a sentence for those beside it: their formulas, and what they depend on."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import IGNORE, Batch, Visibility
+from unmask.heads.beside import SentencesFound, SentencesSaid
+from unmask.heads.model import Model
+from unmask.model.recurrent import RecurrentArchitecture
+
+PARTS = torch.tensor(
+    [
+        [0, 0, 0, 1, 1, 2, 2, 2, 2, -1],  # three sentences
+        [0, 0, 0, 2, 2, 2, 2, 3, 3, 3],  # a text of one, and one of two
+        [0, 0, 0, 0, 0, -1, -1, -1, -1, -1],  # one
+    ]
+)
+PLACES = [(0, 0, 3), (0, 3, 5), (0, 5, 9), (1, 0, 3), (1, 3, 7), (1, 7, 10), (2, 0, 5)]
+"""Row, first and last column (exclusive) of each sentence."""
+FOLLOWED = [(0, 1), (1, 2), (4, 5)]
+V, D = 20, 6
+GRU = RecurrentArchitecture(
+    vocab_size=V, d_model=D, embed_width=4, n_layers=1, d_ff=D, cell="gru", causal=True
+)
+
+
+def batch() -> Batch:
+    torch.manual_seed(0)
+    ids = torch.randint(0, V, PARTS.shape)
+    targets = torch.full_like(ids, IGNORE)
+    for row, a, b in PLACES[:3] + PLACES[4:6]:
+        targets[row, a : b - 1] = ids[row, a + 1 : b]
+    return Batch(
+        inputs=ids, targets=targets, parts=PARTS, visibility=Visibility(document=PARTS),
+        last=torch.tensor([8, 9, 4]),
+    )  # fmt: skip
+
+
+def model(spec: SentencesSaid | SentencesFound, **changes) -> Model:
+    made = Model(replace(GRU, **changes), {"beside": spec}).eval()
+    torch.manual_seed(1)
+    for p in made.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    return made
+
+
+@pytest.mark.parametrize("pool", ["last", "mean", "first"])
+def test_the_loss_of_found_sentences_is_written_out(pool: str) -> None:
+    head = model(SentencesFound(pool=pool)).heads["beside"]
+    hidden = torch.randn((*PARTS.shape, D), generator=torch.Generator().manual_seed(0))
+    own = [hidden[row, a:b].double().numpy() for row, a, b in PLACES]
+    at = {"last": -1, "first": 0}
+    vectors = np.stack([x.mean(0) if pool == "mean" else x[at[pool]] for x in own])
+    scores = vectors[:, : D // 2] @ vectors[:, D // 2 :].T
+    beside = {0: [1], 1: [0, 2], 2: [1], 4: [5], 5: [4]}
+    lost, right = 0.0, 0
+    for i, wanted in beside.items():
+        others = [j for j in range(len(PLACES)) if j != i]
+        total = math.log(sum(math.exp(scores[i, j]) for j in others))
+        lost += sum(total - scores[i, j] for j in wanted) / len(wanted)
+        right += max(others, key=lambda j, i=i: scores[i, j]) in wanted
+    said = head(hidden, batch(), scores=True)
+    term = said.terms["sentences_found"]
+    assert float(term.total) == pytest.approx(lost, rel=1e-5)
+    assert (term.count, int(term.right)) == (5, right)
+    assert head.count(batch()) == {"sentences_found": 5}
+    found = said.scores["sentences_found"]
+    assert torch.isinf(found.diagonal()).all()
+    np.testing.assert_allclose(found.numpy()[0, 1:], scores[0, 1:], rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_loss_of_said_sentences_is_written_out() -> None:
+    made, given = model(SentencesSaid()), batch()
+    head = made.heads["beside"]
+    hidden = made.hidden(given)
+
+    def lost(decoder, row: int, a: int, b: int, beside: torch.Tensor) -> tuple[float, int]:
+        h, total = torch.zeros(D), 0.0
+        for i in range(a, b - 1):
+            x = torch.cat((made.backbone.tokens.weight[given.inputs[row, i]], beside))
+            gates, back = decoder.reads(x).chunk(3), decoder.recalls(h).chunk(3)
+            reset, update = (torch.sigmoid(gates[k] + back[k]) for k in (0, 1))
+            h = (1 - update) * torch.tanh(gates[2] + reset * back[2]) + update * h
+            total -= float(head.out(h).log_softmax(-1)[given.inputs[row, i + 1]])
+        return total, b - 1 - a
+
+    sums = {"following": [0.0, 0], "preceding": [0.0, 0]}
+    for i, j in FOLLOWED:
+        for name, decoder, said, knows in (
+            ("following", head.following, j, i),
+            ("preceding", head.preceding, i, j),
+        ):
+            row, _, b = PLACES[knows]
+            found = lost(decoder, *PLACES[said], hidden[row, b - 1])
+            sums[name] = [x + y for x, y in zip(sums[name], found, strict=True)]
+    terms = made(given).terms
+    assert head.count(given) == {name: n for name, (_, n) in sums.items()}
+    for name, (total, n) in sums.items():
+        assert float(terms[name].total) == pytest.approx(total, rel=1e-5)
+        assert terms[name].count == n
+
+
+@torch.no_grad()
+def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alone() -> None:
+    made, given = model(SentencesSaid()), batch()
+    before = made(given, scores=True).scores
+    order = {"following": [(j, i) for i, j in FOLLOWED], "preceding": FOLLOWED}
+    for row, column in np.ndindex(*PARTS.shape):
+        ids = given.inputs.clone()
+        ids[row, column] = (ids[row, column] + 1) % V
+        after = made(replace(given, inputs=ids), scores=True).scores
+        for name, pairs in order.items():
+            moved = (after[name] != before[name]).any(1).tolist()
+            wanted = list[bool]()
+            for said, knows in sorted(pairs):
+                own, (other, a, b) = PLACES[said], PLACES[knows]
+                told = row == other and a <= column < b
+                wanted += [
+                    told or (row == own[0] and own[1] <= column <= i)
+                    for i in range(own[1], own[2] - 1)
+                ]
+            assert moved == wanted
+
+
+@pytest.mark.parametrize("spec", [SentencesSaid(), SentencesFound()], ids=str)
+def test_texts_of_one_sentence_are_asked_nothing(spec: SentencesSaid | SentencesFound) -> None:
+    made, given = model(spec), batch()
+    one = replace(given, parts=torch.zeros_like(PARTS), visibility=Visibility())
+    assert set(made.count(one).values()) == {0}
+    loss = made(one).loss
+    assert float(loss.detach()) == 0.0
+    loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in made.parameters())
+    whole = replace(given, parts=None, visibility=Visibility())
+    assert made.count(whole) == {}
+    assert made(whole).terms == {}
+
+
+def test_a_vector_that_cannot_be_halved_is_refused() -> None:
+    with pytest.raises(ValueError, match="sentences_found: halves d_model, got 5"):
+        model(SentencesFound(), d_model=5, d_ff=5)
