@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.serving.prepare import prepare
     from unmask.serving.pretrain import pretrain
     from unmask.serving.report import write_report
+    from unmask.serving.sentences import evaluate_similarity, nearest_sentences
     from unmask.serving.several import Several
     from unmask.serving.spaces import convert_space, evaluate_space, open_space
     from unmask.serving.word_map import picture
@@ -62,12 +63,14 @@ __all__ = [
     "align",
     "convert_space",
     "describe",
+    "evaluate_similarity",
     "evaluate_space",
     "evaluate_tasks",
     "finetune",
     "finetune_suite",
     "hidden",
     "load",
+    "nearest_sentences",
     "open_space",
     "picture",
     "prepare",
@@ -104,12 +107,14 @@ _HOME = {
     "align": "unmask.serving.align",
     "convert_space": "unmask.serving.spaces",
     "describe": "unmask.serving.describe",
+    "evaluate_similarity": "unmask.serving.sentences",
     "evaluate_space": "unmask.serving.spaces",
     "evaluate_tasks": "unmask.serving.evaluating",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",
     "load": "unmask.serving.pipeline",
+    "nearest_sentences": "unmask.serving.sentences",
     "open_space": "unmask.serving.spaces",
     "picture": "unmask.serving.word_map",
     "prepare": "unmask.serving.prepare",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.suite import SuiteRun
     from unmask.finetuning.tuned import Tuned
     from unmask.serving.pipeline import Answered, Pipeline
+    from unmask.vectors.space import Neighbor
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -121,6 +122,18 @@ Encoding = Annotated[
 ]
 SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
 Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+Pooled = Annotated[
+    Literal["mean", "first", "last"] | None,
+    _option(
+        "--pooling",
+        help="Of which tokens a text's vector is made.",
+        default="mean; last of skip- and quick-thoughts",
+    ),
+]
+Layer = Annotated[
+    int | None,
+    _option("--layer", metavar="N", help="0: before the first block; -1: the last.", default="-1"),
+]
 Limit = Annotated[
     int | None,
     _option("--limit", metavar="N", help="Of word vectors: read the first N words alone."),
@@ -959,9 +972,16 @@ def evaluate(
             "--task",
             metavar="NAME",
             help="What is done from a prompt alone, with --data its folder: lambada, blimp, "
-            "zero-shot for all that are there, or a file (.toml); may be given again.",
+            "zero-shot for all that are there, or a file (.toml); may be given again. Or "
+            "similarity: of pairs of sentences, with --data their files.",
         ),
     ] = None,
+    label: Annotated[
+        str | None,
+        _option("--label", metavar="COLUMN", help="Of similarity: the column of people's scores."),
+    ] = None,
+    pooling: Pooled = None,
+    layer: Layer = None,
     shots: Annotated[
         str, _option("--shots", metavar="N,N", help="Of --task: examples before each question.")
     ] = "0",
@@ -996,10 +1016,19 @@ def evaluate(
 
     One that was pretrained is asked what it was asked then; one that was fine-tuned labels the rows
     of a file, whose columns are those of its training file. With --task either goes on from
-    prompts, or says which answer is likelier. A file of word vectors is scored on files of word
-    pairs with people's scores, and of analogies (in the format of questions-words.txt).
+    prompts, or says which answer is likelier; or its vectors of sentences are compared, whatever
+    it learned: with --task similarity. A file of word vectors is scored on files of word pairs with
+    people's scores, and of analogies (in the format of questions-words.txt).
     """
     sources = [*(data or ()), *(more or ())]
+    if task == ["similarity"]:
+        others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
+        _refuse("--task similarity; leave out ", shots=shots != "0", **others)
+        how = {"label": label, "pooling": pooling, "layer": layer, "limit": limit}
+        _evaluate_similarity(model, sources, device, encoding_errors, how, as_json)
+        return
+    vectors_of = {"label": label, "pooling": pooling, "layer": layer}
+    _refuse("", " is of --task similarity, which is not given", **vectors_of)
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
         _refuse(f"{model}: word vectors; leave out ", task=task, shots=shots != "0", **others)
@@ -1072,6 +1101,31 @@ def _evaluate_space(
     )
     if as_json:
         _print({"scores": [plain(one) for one in found]})
+    else:
+        print("\n".join(table(found)))
+
+
+def _evaluate_similarity(
+    model: str,
+    sources: Sequence[str],
+    device: str,
+    encoding_errors: Literal["strict", "replace"],
+    how: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Score sentences' vectors on pairs, and show one table."""
+    import unmask
+    from unmask.serving.sentences import table
+
+    if not sources:
+        raise ValueError("no data: name files of pairs of sentences and scores with --data")
+    opened = model if _names_vectors(model) else _load(model, device)
+    found = [
+        unmask.evaluate_similarity(opened, path, encoding_errors=encoding_errors, **how)
+        for path in sources
+    ]
+    if as_json:
+        _print({"scores": [vars(one) for one in found]})
     else:
         print("\n".join(table(found)))
 
@@ -1444,34 +1498,47 @@ def embed(
             default="mean; last of skip- and quick-thoughts",
         ),
     ] = None,
-    layer: Annotated[
-        int, _option("--layer", metavar="N", help="0: before the first block; -1: the last.")
-    ] = -1,
+    layer: Layer = None,
     out: Annotated[
         Path | None, _option("--out", metavar="FILE", help="Write a NumPy array [n d] instead.")
     ] = None,
+    limit: Limit = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
 ) -> None:
     """Turn texts into vectors.
 
-    Prints a line of JSON for each, or writes a .npy file.
+    Prints a line of JSON for each, or writes a .npy file. Of a file of word vectors, a text's
+    vector is the mean of those of its words.
     """
     if out is not None and pooling == "none":
         raise ValueError("--out takes one vector a text; --pooling none gives one a token")
     if out is not None and not out.parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {out.parent}")
-    pipeline = _load(model, device)
     found = _answered(
         _texts(texts, input, text, encoding_errors),
-        lambda some: pipeline.embed(some, pooling=pooling, layer=layer),
+        _encoder(model, device, pooling, layer, limit),
     )
     if out is not None:
         _write_array(out, [vector for _, vector in found])
         return
     for given, vector in found:
         _print({"text": given, "vector": vector.tolist()})
+
+
+def _encoder(
+    model: str, device: str, pooling: str | None, layer: int | None, limit: int | None
+) -> Callable[[list[str]], Iterable[Any]]:
+    """Return what turns texts into vectors: a model, or word vectors."""
+    how: dict[str, Any] = {"pooling": pooling, "layer": layer}
+    if _names_vectors(model):
+        from unmask.serving.sentences import encoder
+
+        return encoder(model, limit=limit, **how)
+    _refuse(f"{model}: ", " is for a file of word vectors", limit=limit)
+    at = -1 if layer is None else layer
+    return partial(_load(model, device).embed, pooling=pooling, layer=at)
 
 
 def _write_array(path: Path, rows: Sequence[Any]) -> None:
@@ -1578,10 +1645,21 @@ def _convert_space(
 
 @app.command()
 def neighbors(
-    vectors: Vectors,
+    vectors: Annotated[
+        str,
+        typer.Argument(
+            metavar="VECTORS",
+            help="A file of word vectors: word2vec's .vec and .bin, GloVe's .txt, each also .gz, "
+            ".xz, .zst; fastText's model.bin. With --among also a MODEL.",
+        ),
+    ],
     words: Annotated[
         list[str],
-        typer.Argument(metavar="WORD", help="Of several, what is near to all of them together."),
+        typer.Argument(
+            metavar="WORD",
+            help="Of several, what is near to all of them together. With --among a sentence; of "
+            "several, what is near to each.",
+        ),
     ],
     k: Annotated[int, _option("-k", "--top-k", metavar="K", help="So many.")] = 10,
     minus: Annotated[
@@ -1591,15 +1669,48 @@ def neighbors(
     multiply: Annotated[
         bool, _option("--multiply", help="3CosMul: multiply cosines, do not add vectors.")
     ] = False,
+    among: Annotated[
+        str | None,
+        _option(
+            "--among",
+            metavar="FILE",
+            help="Look for the nearest sentences of a file: a line each, or records as for --data.",
+        ),
+    ] = None,
+    text: Column = None,
+    pooling: Pooled = None,
+    layer: Layer = None,
     limit: Limit = None,
+    encoding_errors: Encoding = "strict",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Show the words whose vectors are near to those of others.
+    """Show the words whose vectors are near to those of others, or the sentences of a file.
 
-    What is to woman as king is to man? neighbors VECTORS king woman --minus man.
+    What is to woman as king is to man? neighbors VECTORS king woman --minus man. Which lines of a
+    file are like a sentence? neighbors MODEL --among FILE "A sentence."
     """
     import unmask
 
+    if among is not None:
+        _refuse("--among is of sentences; leave out ", minus=minus, multiply=multiply)
+        asked = [_text(word) for word in words]
+        near = unmask.nearest_sentences(
+            vectors if _names_vectors(vectors) else _load(vectors, device),
+            asked,
+            among,
+            k,
+            pooling=pooling,
+            layer=layer,
+            limit=limit,
+            text=text,
+            encoding_errors=encoding_errors,
+        )
+        _show_nearest(asked, near, as_json)
+        return
+    _refuse("", " is of --among, which is not given", text=text, pooling=pooling, layer=layer)
+    if Path(vectors).is_dir():
+        raise ValueError(f"{vectors}: is no file of word vectors; of a model name --among FILE")
     space = unmask.open_space(vectors, limit=limit)
     plus, taken = [_text(word) for word in words], [_text(word) for word in minus or ()]
     found = space.combine(plus, taken, k, "multiply" if multiply else "add")
@@ -1609,6 +1720,21 @@ def neighbors(
         return
     for word, score in found:
         print(f"{score:7.4f}  {word}")
+
+
+def _show_nearest(
+    asked: Sequence[str], near: Sequence[Sequence["Neighbor"]], as_json: bool
+) -> None:
+    """Show the nearest sentences of each of some, a line of JSON or a paragraph each."""
+    for i, (sentence, found) in enumerate(zip(asked, near, strict=True)):
+        if as_json:
+            nearest = [{"text": one.word, "score": one.score} for one in found]
+            _print({"text": sentence, "neighbors": nearest})
+            continue
+        if len(asked) > 1:
+            print("\n" * (i > 0) + sentence)
+        for one in found:
+            print(f"{one.score:7.4f}  {one.word}")
 
 
 @app.command()

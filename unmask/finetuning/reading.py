@@ -31,7 +31,10 @@ CLASSES = (
     "label", "gold_label", "labels", "class", "category", "target", "sentiment", "intent", "topic",
     "stars", "rating",
 )  # fmt: skip
-NUMBERS = ("score", "relatedness", "similarity", "label", "rating", "stars", "target", "value")
+NUMBERS = (
+    "score", "relatedness", "relatedness_score", "similarity", "label", "rating", "stars", "target",
+    "value",
+)  # fmt: skip
 TAGS = ("tags", "labels", "ner_tags", "pos_tags", "upos", "ner", "pos")
 
 LARGEST = 1e30

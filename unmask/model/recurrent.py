@@ -82,6 +82,13 @@ class RecurrentArchitecture(Architecture):
             raise ValueError(f"an LSTM knows the order of tokens alone, got {self.position}")
         if self.causal != (self.reads == "forward" and self.n_layers > 0):
             raise ValueError(f"causal = {self.causal} does not go with reads = {self.reads!r}")
+        self._check_widths()
+        for name in ("input_dropout", "token_dropout", "weight_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
+
+    def _check_widths(self) -> None:
+        """Refuse what cannot be halved, and what a GRU or a table has no place for."""
         if self.ways == 2 and (self.d_model % 2 or self.d_ff % 2):
             raise ValueError(
                 f"both directions have half of d_model {self.d_model} and of d_ff {self.d_ff}"
@@ -92,9 +99,6 @@ class RecurrentArchitecture(Architecture):
             raise ValueError("a GRU says what it holds: it has no projection and no clip")
         if self.n_layers == 0 and self.d_embed != self.d_model:
             raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
-        for name in ("input_dropout", "token_dropout", "weight_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     @property
     def ways(self) -> int:

@@ -25,10 +25,11 @@ from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longe
 from unmask.config import from_dict, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
+from unmask.heads.beside import Sentences
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
-from unmask.hiding.objectives import NextSentence, SentenceOrder
+from unmask.hiding.objectives import OF_SENTENCES, NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
@@ -700,6 +701,7 @@ def _start(
     )
     if data.shares:
         plan.say(f"sampling = {recipe.sampling:g}: {_said(data.shares)}")
+    _check_sentences(data)
     if (note := _nothing_to_learn(data, model)) is not None:
         plan.say(note)
     return _Job(
@@ -743,6 +745,32 @@ def _nothing_to_learn(data: Data, model: Model) -> str | None:
             "learned of it; a greater length may have other answers"
         )
     return None
+
+
+def _check_sentences(data: Data) -> None:
+    """Check that there are sentences beside each other, and several to choose from.
+
+    Raises:
+        ValueError: none of some rows has two, or no batch of them three.
+    """
+    asked = [name for name in OF_SENTENCES if name in data.objective.asks]
+    if not asked:
+        return
+    batches = data.sample()
+    found = [one for one in map(Sentences.of, batches) if one is not None]
+    if not any(len(one.pairs) for one in found):
+        rows = sum(len(batch.inputs) for batch in batches)
+        raise ValueError(
+            f"{asked[0]}: of {rows} rows of at most {data.length} tokens none has two sentences "
+            f"(unit = {data.recipe.unit}): documents are to have several; a greater length or "
+            "unit = sentences may help"
+        )
+    most = max(len(one.followed) + 1 for one in found)
+    if OF_SENTENCES[1] in asked and most < 3:
+        raise ValueError(
+            f"{asked[0]}: a batch holds {most} sentences at most, of which each has but one to "
+            "choose from; a greater batch_tokens (or micro_tokens) has more"
+        )
 
 
 def network(

@@ -153,7 +153,7 @@ def score_pairs(
         unknown: the cosine that unknown pairs have in `spearman_all`; None: the mean of the known
             ones.
     """
-    lowered = _lowered(space, case)
+    lowered = in_lower_case(space, case)
     rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
     known = np.array([None not in pair for pair in rows])
     cosines = np.zeros(len(rows))
@@ -186,7 +186,7 @@ def score_questions(
         among: only the first so many words are known, and can be an answer.
     """
     space = space if among is None else space.first(among)
-    lowered = _lowered(space, case)
+    lowered = in_lower_case(space, case)
     asked: list[list[int]] = []
     sections: list[int] = []
     for number, (_, questions) in enumerate(test.sections):
@@ -286,7 +286,12 @@ def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Pair
     return Pairs(name=name, pairs=tuple(pairs), scores=tuple(scores))
 
 
-def _lowered(space: Space, case: Case) -> bool:
+def in_lower_case(space: Space, case: Case) -> bool:
+    """Say whether words are looked up in lower case.
+
+    Raises:
+        ValueError: there is no such case.
+    """
     if case not in get_args(Case):
         raise ValueError(f"case must be one of {list(get_args(Case))}, got {case!r}")
     return case == "lower" or (case == "auto" and is_lower_case(space))
