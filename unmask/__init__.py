@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from unmask.serving.align import align
     from unmask.serving.describe import describe
     from unmask.serving.evaluating import evaluate_tasks
+    from unmask.serving.expand import expand
     from unmask.serving.hide import hidden
     from unmask.serving.pipeline import Pipeline, load
     from unmask.serving.prepare import prepare
@@ -66,6 +67,7 @@ __all__ = [
     "evaluate_similarity",
     "evaluate_space",
     "evaluate_tasks",
+    "expand",
     "finetune",
     "finetune_suite",
     "hidden",
@@ -110,6 +112,7 @@ _HOME = {
     "evaluate_similarity": "unmask.serving.sentences",
     "evaluate_space": "unmask.serving.spaces",
     "evaluate_tasks": "unmask.serving.evaluating",
+    "expand": "unmask.serving.expand",
     "finetune": "unmask.finetuning.tune",
     "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",

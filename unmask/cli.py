@@ -1578,6 +1578,15 @@ def convert(
             help="The mean of the last N checkpoints of a pretraining run.",
         ),
     ] = None,
+    vectors: Annotated[
+        str | None,
+        _option(
+            "--expand",
+            metavar="VECTORS",
+            help="Add the words of a file of vectors, mapped into the model's own: an encoder that "
+            "knows them, and names no tokens.",
+        ),
+    ] = None,
     limit: Limit = None,
     white: Annotated[
         str | None,
@@ -1590,18 +1599,18 @@ def convert(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model between formats, or average what a run passed last.
+    """Convert a model between formats, average what a run passed last, or give it more words.
 
     Word vectors (.vec, .bin, .txt) are written for word2vec, gensim and fastText (word2vec-text),
     word2vec and gensim (word2vec-binary), or as GloVe has them.
     """
     as_model = Path(source).is_dir() and to in ("huggingface", "unmask")
     if _names_vectors(source) and not as_model:
-        if average is not None:
-            raise ValueError(f"{source}: word vectors; --average is of a pretraining run")
+        _refuse(f"{source}: word vectors; leave out ", average=average, expand=vectors)
         _convert_space(source, target, to, limit, white, as_json)
         return
-    _refuse(f"{source}: ", " is for a file of word vectors", limit=limit, white_space=white)
+    rest = {"limit": limit if vectors is None else None, "white_space": white}
+    _refuse(f"{source}: ", " is for a file of word vectors", **rest)
     from unmask.checkpoints.huggingface import opens_where
     from unmask.serving.folders import model_format, take_mean
 
@@ -1609,6 +1618,15 @@ def convert(
     pipeline = _load(source, "cpu")
     if average is not None:
         take_mean(pipeline.model, Path(source), average)
+    if vectors is not None:
+        import unmask
+
+        expanded = unmask.expand(pipeline, vectors, limit=limit)
+        pipeline = expanded.pipeline
+        print(
+            f"{expanded.added:,} words are new, by a map from {expanded.shared:,} that both knew",
+            file=sys.stderr,
+        )
     pipeline.save(target, format=form)
     opened = pipeline.opened
     if opened.tokenizer is None:

@@ -209,6 +209,44 @@ class Tokenizer:
             )
         return Tokenizer(backend, frame)
 
+    def words(self) -> dict[str, int]:
+        """Return the tokens that are words as they stand in a text, with their ids.
+
+        Raises:
+            ValueError: the vocabulary is neither of words nor of word pieces.
+        """
+        model = json.loads(self._backend.to_str())["model"]
+        if model["type"] not in ("WordLevel", "WordPiece"):
+            raise ValueError(
+                "only a vocabulary of words or of word pieces (BERT's) knows which of its tokens "
+                f"are words; this one is {model['type']}"
+            )
+        known = model["vocab"].items()
+        return {w: i for w, i in known if i not in self.special.ids and self._is_word(w)}
+
+    def with_words(self, words: Iterable[str]) -> "Tokenizer":
+        """Return this tokenizer with more words, whose ids follow the highest, in their order.
+
+        What is no word as it stands in a text (of a lower-case vocabulary, one with an upper-case
+        letter) and what is known already is left out.
+
+        Raises:
+            ValueError: see `words`.
+        """
+        self.words()
+        state = json.loads(self._backend.to_str())
+        known = state["model"]["vocab"]
+        new = [w for w in dict.fromkeys(words) if w not in known and self._is_word(w)]
+        known.update({w: self.size + i for i, w in enumerate(new)})
+        written = json.dumps(state, ensure_ascii=False)
+        return Tokenizer(tokenizers.Tokenizer.from_str(written), self.frame)
+
+    def _is_word(self, word: str) -> bool:
+        """Say whether a word stands in a text as it is, and as one."""
+        normal, cut = self._backend.normalizer, self._backend.pre_tokenizer
+        same = normal is None or normal.normalize_str(word) == word
+        return same and (cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word])
+
     def told(self, source: str, target: str | None = None) -> "Tokenizer":
         """Return this tokenizer for texts of a language, answered in another (`Special.told`).
 
