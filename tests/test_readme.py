@@ -26,6 +26,8 @@ HIDDEN = {
     ("subwords",): "subwords of what is read in characters",
     ("next_token",): "the future",
     ("permuted",): "words, in a random order",
+    ("sentences_said",): "the sentences before and after each, word by word",
+    ("sentences_found",): "which of many sentences stand before and after each",
 }
 DENOISED = {
     objectives.MASS: "half of the text, in one run",

@@ -56,6 +56,24 @@ def test_each_token_has_the_role_that_it_plays():
     assert x.sees == "every token sees every token"
 
 
+def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
+    tokens = text(range(10, 22), sentences=[0, 4, 9])
+    x = told(objectives.SKIP_THOUGHTS, BERT, tokens)
+    assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
+    assert [c.asked for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
+    assert {c.role for c in x.inputs} == {"shown", "special"}
+    assert x.label == (
+        "each sentence is asked for the one before it and the one after it, word by word"
+    )
+    assert "C [CLS] w19 w20" in x.plain()
+    x = told(objectives.QUICK_THOUGHTS, BERT, tokens)
+    assert {c.asked for c in x.inputs} == {None}
+    assert x.label.startswith("each sentence is to find those beside it")
+    assert told(objectives.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
+        "nothing, for there is but one sentence"
+    )
+
+
 def test_answers_stand_under_what_asks_for_them():
     x = explain(in_place(), Words(BERT), objectives.MASKED)
     assert x.plain(110).splitlines() == [

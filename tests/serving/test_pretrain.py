@@ -688,6 +688,33 @@ def test_frozen_must_name_something_and_leave_something(
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("skip-thoughts-mini", [], "sentences_said: of 39 rows of at most 128 tokens none has two"),
+        ("quick-thoughts-mini", [], r"none has two sentences \(unit = sentences\)"),
+        (
+            "quick-thoughts-mini",
+            ["batch_tokens=128"],
+            "a batch holds 2 sentences at most, of which each has but one to choose from",
+        ),
+    ],
+)
+def test_sentences_without_others_beside_them_are_one_clear_error(
+    name: str, changes: list[str], told: str, tmp_path: Path
+) -> None:
+    long = f"The {'the ' * 30}end."
+    said = f"{long} {long}" if changes else long
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join([said] * 40) + "\n")
+    small = ["vocab_size=60", *(f"architecture.{n}=8" for n in ("d_model", "embed_width", "d_ff"))]
+    with pytest.raises(ValueError, match=told):
+        pretrain(
+            name, data=text, out=tmp_path / "run", steps=1, quiet=True, changes=[*small, *changes]
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(text.read_bytes() + b"\xff")

@@ -96,6 +96,33 @@ def test_another_frame_gives_new_ids_to_new_tokens_alone(name: str, tmp_path: Pa
         assert one.framed(one.frame).special == one.special
 
 
+@pytest.mark.parametrize("name", ["wordpiece", "cased", "words"])
+def test_new_words_follow_and_are_read_as_one(name: str, tmp_path: Path):
+    tokenizer = learned(name)
+    known, n = tokenizer.words(), tokenizer.size
+    assert known
+    assert not {*known.values()} & tokenizer.special.ids
+    assert all(tokenizer.encode(word).ids.tolist() == [i] for word, i in known.items())
+    new = ["zyzzyva", "Qwertz", "new york", "zyzzyva", "##q", "", *list(known)[:3], "xylyl"]
+    wider = tokenizer.with_words(new)
+    took = ["zyzzyva", *(["Qwertz"] if name != "wordpiece" else []), "xylyl"]
+    took[2:2] = ["##q"] if name == "words" else []
+    assert wider.pieces(range(n, wider.size)) == took
+    assert wider.size == n + len(took)
+    assert wider.words() == known | {word: n + i for i, word in enumerate(took)}
+    assert wider.special.ids == tokenizer.special.ids
+    assert tokenizer.size == n, "the tokenizer itself is what it was"
+    wider.save(tmp_path)
+    for one in (wider, Tokenizer.load(tmp_path)):
+        assert one.encode("xylyl zyzzyva").ids.tolist() == [wider.size - 1, n]
+
+
+@pytest.mark.parametrize("name", ["bytebpe", "unigram"])
+def test_pieces_of_no_words_are_told(name: str):
+    with pytest.raises(ValueError, match="only a vocabulary of words or of word pieces"):
+        learned(name).with_words(["fox"])
+
+
 def test_a_vocabulary_whose_ids_are_not_all_taken_has_no_room_for_new_ones():
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"<unk>": 0, "a": 1, "b": 9}, unk_token="<unk>")

@@ -479,7 +479,7 @@ class Sentences:
 
     said: bool = True
     """Whether their words are asked, or which they are."""
-    shortest: int = 6
+    shortest: int = 4
     """Tokens of a sentence, on average, at least: of a text with shorter ones the last are left
     out, so that it is known how long an example can be."""
 
