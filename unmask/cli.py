@@ -123,11 +123,11 @@ Encoding = Annotated[
 SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
 Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 Pooled = Annotated[
-    Literal["mean", "first", "last"] | None,
+    Literal["mean", "first", "last", "ends"] | None,
     _option(
         "--pooling",
-        help="Of which tokens a text's vector is made.",
-        default="mean; last of skip- and quick-thoughts",
+        help="Of which tokens a text's vector is made; ends: what both directions say last.",
+        default="the card's: mean, of skip- and quick-thoughts last",
     ),
 ]
 Layer = Annotated[
@@ -1491,11 +1491,12 @@ def embed(
     input: Input = None,
     text: Column = None,
     pooling: Annotated[
-        Literal["mean", "first", "last", "none"] | None,
+        Literal["mean", "first", "last", "ends", "none"] | None,
         _option(
             "--pooling",
-            help="Of which tokens a text's vector is made; none: one for each.",
-            default="mean; last of skip- and quick-thoughts",
+            help="Of which tokens a text's vector is made; ends: what both directions say last; "
+            "none: one for each.",
+            default="the card's: mean, of skip- and quick-thoughts last",
         ),
     ] = None,
     layer: Layer = None,

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from unmask.batch import IGNORE, Batch, Visibility
-from unmask.heads.beside import SentencesFound, SentencesSaid
+from unmask.heads.beside import Sentences, SentencesFound, SentencesSaid
+from unmask.heads.labels import Labels, pool
 from unmask.heads.model import Model
 from unmask.model.recurrent import RecurrentArchitecture
 
@@ -48,13 +49,13 @@ def model(spec: SentencesSaid | SentencesFound, **changes) -> Model:
     return made
 
 
-@pytest.mark.parametrize("pool", ["last", "mean", "first"])
-def test_the_loss_of_found_sentences_is_written_out(pool: str) -> None:
-    head = model(SentencesFound(pool=pool)).heads["beside"]
+@pytest.mark.parametrize("how", ["last", "mean", "first"])
+def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
+    head = model(SentencesFound(pool=how)).heads["beside"]
     hidden = torch.randn((*PARTS.shape, D), generator=torch.Generator().manual_seed(0))
     own = [hidden[row, a:b].double().numpy() for row, a, b in PLACES]
     at = {"last": -1, "first": 0}
-    vectors = np.stack([x.mean(0) if pool == "mean" else x[at[pool]] for x in own])
+    vectors = np.stack([x.mean(0) if how == "mean" else x[at[how]] for x in own])
     scores = vectors[:, : D // 2] @ vectors[:, D // 2 :].T
     beside = {0: [1], 1: [0, 2], 2: [1], 4: [5], 5: [4]}
     lost, right = 0.0, 0
@@ -139,6 +140,32 @@ def test_texts_of_one_sentence_are_asked_nothing(spec: SentencesSaid | Sentences
     whole = replace(given, parts=None, visibility=Visibility())
     assert made.count(whole) == {}
     assert made(whole).terms == {}
+
+
+@pytest.mark.parametrize("pool_by", ["last", "ends", "mean", "first"])
+@torch.no_grad()
+def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by: str) -> None:
+    made, given = model(SentencesSaid(pool=pool_by), reads="together", causal=False), batch()
+    sentences = Sentences.of(given)
+    assert sentences is not None
+    found = sentences.vectors(made.hidden(given), pool_by)
+    for vector, (row, a, b) in zip(found, PLACES, strict=True):
+        alone = Batch(inputs=given.inputs[row, a:b][None])
+        hidden = made.hidden(alone)
+        torch.testing.assert_close(vector, pool(hidden, alone, pool_by)[0])
+        if pool_by == "ends":
+            both = torch.cat((hidden[0, -1, : D // 2], hidden[0, 0, D // 2 :]))
+            torch.testing.assert_close(vector, both)
+
+
+@pytest.mark.parametrize(
+    "spec", [SentencesSaid(pool="ends"), SentencesFound(pool="ends"), Labels(pool="ends")], ids=str
+)
+def test_a_network_that_reads_forward_has_one_end(spec) -> None:
+    with pytest.raises(ValueError, match="pool 'ends' is of recurrent networks that read in both"):
+        model(spec)
+    with pytest.raises(ValueError, match="'ends' is of the last layer alone"):
+        model(Labels(pool="ends", layers="all"), reads="together", causal=False)
 
 
 def test_a_vector_that_cannot_be_halved_is_refused() -> None:

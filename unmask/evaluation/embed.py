@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unmask.adapters.prefix import reader
 from unmask.batch import Batch
 from unmask.generation.reading import at_rest, groups
-from unmask.heads.labels import pool
+from unmask.heads.labels import check_ends, pool
 from unmask.heads.model import Model, Stack
 from unmask.model.canine import Canine
 from unmask.model.convolutional import Convolutional
@@ -18,7 +18,7 @@ from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
 
-Pooling = Literal["mean", "first", "last", "none"]
+Pooling = Literal["mean", "first", "last", "ends", "none"]
 
 
 def embed(
@@ -41,17 +41,20 @@ def embed(
         model: in float32 or bfloat16; the vectors are float32.
         tokenizer: the model's own.
         texts: in any order; those of like length are read together.
-        pooling: the mean over tokens, the first or the last token's vector, or "none".
+        pooling: the mean over tokens, the first or the last token's vector, of a network that reads
+            in both directions what each says where it "ends", or "none".
         layer: 0 is what enters the first block, 1 what leaves it, ...; the last one, -1, is after
             the final norm, if there is one. Of CANINE, which has a vector for each character
             before and after its deep stack only: 0 enters the first block, 1 the last, 2 leaves it.
         batch_tokens: read at once.
 
     Raises:
-        ValueError: there is no such layer or pooling.
+        ValueError: there is no such layer or pooling, or none of this network.
     """
     if pooling not in get_args(Pooling):
         raise ValueError(f"pooling must be one of {list(get_args(Pooling))}, got {pooling!r}")
+    if pooling == "ends":
+        check_ends(reader(model).a)
     layer = _layer(layer, len(_blocks(reader(model))))
     found: dict[int, Float[np.ndarray, "..."]] = {}
     with at_rest(model):

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import IGNORE, Batch, Visibility
+from unmask.heads.labels import check_ends
 from unmask.heads.language import next_loss
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
@@ -15,8 +16,9 @@ from unmask.model.canine import Table, embedding
 from unmask.model.recurrent import Gru
 from unmask.model.texts import Texts
 
-OfSentence = Literal["last", "mean", "first"]
-"""What stands for a sentence: the hidden state of a token, or the mean of all."""
+OfSentence = Literal["last", "ends", "mean", "first"]
+"""What stands for a sentence: the hidden state of a token, what both directions say where each
+ends, or the mean of all."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,10 @@ class Sentences:
         own, n = self.texts.apart(hidden), self.texts.real.sum(1)
         if how == "mean":
             return self.texts.clean(own).sum(1) / n[:, None]
-        at = torch.zeros_like(n) if how == "first" else n - 1
-        return own[torch.arange(len(own), device=own.device), at]
+        last = own[torch.arange(len(own), device=own.device), n - 1]
+        if how == "ends":
+            return torch.cat((last.chunk(2, -1)[0], own[:, 0].chunk(2, -1)[1]), -1)
+        return own[:, 0] if how == "first" else last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,13 @@ class SentencesSaid:
     pool: OfSentence = "last"
 
     def build(self, architecture: Architecture, table: Table) -> "SentencesSaidHead":
-        """Build the head of a stack whose token table is `table`."""
+        """Build the head of a stack whose token table is `table`.
+
+        Raises:
+            ValueError: it does not make what stands for a sentence.
+        """
+        if self.pool == "ends":
+            check_ends(architecture)
         return SentencesSaidHead(self, architecture, embedding(table))
 
 
@@ -162,8 +172,11 @@ class SentencesFound:
         """Build the head of a stack.
 
         Raises:
-            ValueError: hidden states cannot be halved.
+            ValueError: hidden states cannot be halved, or it does not make what stands for a
+                sentence.
         """
+        if self.pool == "ends":
+            check_ends(architecture)
         if architecture.d_model % 2:
             raise ValueError(f"{self.term}: halves d_model, got {architecture.d_model}")
         return SentencesFoundHead(self)

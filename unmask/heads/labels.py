@@ -13,6 +13,7 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.canine import CanineArchitecture, Table
 from unmask.model.parts import ACTIVATIONS, Activation, Dropout
+from unmask.model.recurrent import RecurrentArchitecture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +106,10 @@ def among_rows(
     return logs, best & (n_best[group] == 1)
 
 
-Pooled = Literal["first", "last", "mean", "max", "concat", "summary"]
-"""Which vectors stand for a text: a token's, their mean or the largest numbers of all, the last
-token's with both beside it, or one that the network itself makes."""
+Pooled = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
+"""Which vectors stand for a text: a token's, what both directions say where each ends, their mean
+or the largest numbers of all, the last token's with both beside it, or one that the network itself
+makes."""
 Pool = Pooled | Literal["attention", "compare", "both"]
 """Or which vectors stand for what a row reads: a mean with learned weights, two texts', compared,
 or two orders', added."""
@@ -128,14 +130,16 @@ class Labels:
     """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
     pool: Pool = "first"
     """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or the mean of
-    all, or the largest of each number. "concat": the last token's, the largest and the mean side by
-    side (Howard and Ruder 2018, arXiv:1801.06146, section 3.3). "attention": a mean whose weights a
-    learned vector gives (Yang et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7).
-    "compare": of a row with two texts, each read by itself, the means u and v of both, as
-    [u, v, |u - v|, u * v] (Conneau et al. 2017, arXiv:1705.02364, section 3.2). "both": of a row
-    with two texts in both orders, each order read by itself, the sum of the last tokens' hidden
-    states (Radford et al. 2018, section 3.3, similarity). "summary": the
-    vector that the network itself makes of a text (CANINE: the deep stack's first)."""
+    all, or the largest of each number. "ends": of a network that reads in both directions, what
+    each says where it ends (Kiros et al. 2015, arXiv:1506.06726, section 3.1: bi-skip). "concat":
+    the last token's, the largest and the mean side by side (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.3). "attention": a mean whose weights a learned vector gives (Yang
+    et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": of a row with two texts,
+    each read by itself, the means u and v of both, as [u, v, |u - v|, u * v] (Conneau et al. 2017,
+    arXiv:1705.02364, section 3.2). "both": of a row with two texts in both orders, each order read
+    by itself, the sum of the last tokens' hidden states (Radford et al. 2018, section 3.3,
+    similarity). "summary": the vector that the network itself makes of a text (CANINE: the deep
+    stack's first)."""
     layers: Layers = "last"
     """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
     the first one (of some layers, Devlin et al. 2019, section 5.3)."""
@@ -154,6 +158,10 @@ class Labels:
             ValueError: it reads a vector that this network does not make.
         """
         hashes = isinstance(architecture, CanineArchitecture)
+        if self.pool == "ends":
+            check_ends(architecture)
+            if self.layers == "all":
+                raise ValueError("pool 'ends' is of the last layer alone: leave layers 'last'")
         if self.pool == "summary" and not hashes:
             raise ValueError(
                 "pool 'summary' is of a network that makes one vector of a text itself, as CANINE"
@@ -293,6 +301,18 @@ def _known(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
+def check_ends(architecture: Architecture) -> None:
+    """Check that a network reads in both directions, each with half of its hidden states.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not (isinstance(architecture, RecurrentArchitecture) and architecture.both_ways):
+        raise ValueError(
+            "pool 'ends' is of recurrent networks that read in both directions, each to its end"
+        )
+
+
 def pool(
     hidden: Float[Tensor, "b t d"],
     batch: Batch,
@@ -300,8 +320,9 @@ def pool(
 ) -> Float[Tensor, "b _"]:
     """Let one vector stand for each text.
 
-    Its first token's, its last token's, the mean or the largest over all but padding, three of
-    these, or a summary, which is all that is there.
+    Its first token's, its last token's, half of both (the first half of the last one's and the
+    second half of the first one's, where each direction ends), the mean or the largest over all but
+    padding, three of these, or a summary, which is all that is there.
     """
     if how in ("first", "summary"):
         return hidden[:, 0]
@@ -309,6 +330,9 @@ def pool(
         if batch.last is None:
             return hidden[:, -1]
         return hidden[torch.arange(len(hidden), device=hidden.device), batch.last]
+    if how == "ends":
+        forward, backward = pool(hidden, batch, "last"), hidden[:, 0]
+        return torch.cat((forward.chunk(2, -1)[0], backward.chunk(2, -1)[1]), -1)
     if how == "concat":
         return torch.cat([pool(hidden, batch, one) for one in ("last", "max", "mean")], -1)
     real = _real(hidden, batch)

@@ -101,6 +101,11 @@ class RecurrentArchitecture(Architecture):
             raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
 
     @property
+    def both_ways(self) -> bool:
+        """Whether a text is read from its beginning and from its end."""
+        return self.reads in ("together", "apart")
+
+    @property
     def ways(self) -> int:
         """In how many directions, or how often, a text is read."""
         return 1 if self.reads == "forward" else 2

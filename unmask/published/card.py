@@ -77,7 +77,7 @@ class Published:
     """The head that fine-tuning puts on for a whole text's label; None: the label is said in
     words."""
     finetuning: FineTuning = FineTuning()
-    pooling: Literal["mean", "first", "last"] = "mean"
+    pooling: Literal["mean", "first", "last", "ends"] = "mean"
     """What stands for a text that is embedded, unless something else is asked for."""
     pooler: str | None = None
     """The pretraining head whose map before the scores `labels` begins with, if any."""

@@ -76,6 +76,19 @@ SKIP_THOUGHTS = Published(
     "sentence, and what decoders begin with is not zero. Words are parted by white space: the text "
     "is to be tokenized. Rate and schedule are not the paper's, which does not say them.",
 )
+BI_SKIP = replace(
+    SKIP_THOUGHTS,
+    name="skip-thoughts-bi",
+    family="skip-thoughts-bi",
+    architecture=replace(SKIP_THOUGHTS.architecture, reads="together", causal=False),
+    heads={"beside": SentencesSaid(pool="ends")},
+    labels=replace(LABELS, pool="ends"),
+    pooling="ends",
+    parameters=151_593_600,
+    fields=own_fields("skip-thoughts-bi", RecurrentArchitecture),
+    note="Bi-skip: 1200 of each direction. Combine-skip is its vectors beside those of "
+    f"skip-thoughts. {SKIP_THOUGHTS.note.removeprefix('Uni-skip. ')}",
+)
 SKIP_THOUGHTS_MINI = replace(
     SKIP_THOUGHTS,
     name="skip-thoughts-mini",
@@ -139,4 +152,4 @@ QUICK_THOUGHTS_MINI = replace(
     note=MINI_NOTE,
 )
 
-CARDS = (SKIP_THOUGHTS_MINI, SKIP_THOUGHTS, QUICK_THOUGHTS_MINI, QUICK_THOUGHTS)
+CARDS = (SKIP_THOUGHTS_MINI, SKIP_THOUGHTS, BI_SKIP, QUICK_THOUGHTS_MINI, QUICK_THOUGHTS)
