@@ -1532,14 +1532,13 @@ def _encoder(
     model: str, device: str, pooling: str | None, layer: int | None, limit: int | None
 ) -> Callable[[list[str]], Iterable[Any]]:
     """Return what turns texts into vectors: a model, or word vectors."""
-    how: dict[str, Any] = {"pooling": pooling, "layer": layer}
+    how: dict[str, Any] = {"pooling": pooling}
     if _names_vectors(model):
         from unmask.serving.sentences import encoder
 
-        return encoder(model, limit=limit, **how)
+        return encoder(model, layer=layer, limit=limit, **how)
     _refuse(f"{model}: ", " is for a file of word vectors", limit=limit)
-    at = -1 if layer is None else layer
-    return partial(_load(model, device).embed, pooling=pooling, layer=at)
+    return partial(_load(model, device).embed, layer=-1 if layer is None else layer, **how)
 
 
 def _write_array(path: Path, rows: Sequence[Any]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from unmask.heads.beside import SentencesFound, SentencesSaid
 from unmask.heads.labels import Labels
-from unmask.hiding.objectives import QUICK_THOUGHTS, SKIP_THOUGHTS
+from unmask.hiding.objectives import QUICK_THOUGHTS as FOUND
+from unmask.hiding.objectives import SKIP_THOUGHTS as SAID
 from unmask.model.initialize import Uniform
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.recurrent import RecurrentArchitecture
@@ -57,7 +58,7 @@ SKIP_THOUGHTS = Published(
     heads={"beside": SentencesSaid()},
     labels=LABELS,
     pooling="last",  # section 2.1
-    objective=SKIP_THOUGHTS,
+    objective=SAID,
     tokenizer=TokenizerSpec(Words(20_000), FRAME),
     length=256,
     batch_tokens=2_048,  # section 3.1: 128 sentences
@@ -120,7 +121,7 @@ QUICK_THOUGHTS = replace(
         initialize=Uniform(0.1),  # released code, `uniform_init_scale`
     ),
     heads={"beside": SentencesFound()},
-    objective=QUICK_THOUGHTS,
+    objective=FOUND,
     tokenizer=TokenizerSpec(Words(50_001), FRAME),
     batch_tokens=6_400,  # released code: 400 sentences
     rate=5e-4,  # released code
