@@ -1606,7 +1606,8 @@ def convert(
     """
     as_model = Path(source).is_dir() and to in ("huggingface", "unmask")
     if _names_vectors(source) and not as_model:
-        _refuse(f"{source}: word vectors; leave out ", average=average, expand=vectors)
+        _refuse(f"{source}: word vectors; ", " is of a pretraining run", average=average)
+        _refuse(f"{source}: word vectors; leave out ", expand=vectors)
         _convert_space(source, target, to, limit, white, as_json)
         return
     rest = {"limit": limit if vectors is None else None, "white_space": white}

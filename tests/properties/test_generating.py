@@ -15,7 +15,8 @@ from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.vocabulary import Special
 
-GENERATING = [family for family in FAMILIES if build(family).reads_forward]
+MODELS = {family: build(family) for family in FAMILIES}
+GENERATING = [f for f, model in MODELS.items() if model.reads_forward and model.names_tokens]
 SPECIAL = Special(size=50, pad=0, start=1, end=2)
 PROMPTS = [[5, 9, 7, 30, 11, 4], [8], [21, 13, 40]]
 

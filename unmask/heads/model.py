@@ -252,7 +252,7 @@ class Model(nn.Module):
     @property
     def reads_forward(self) -> bool:
         """Whether each place, which sees those before it, names the token after its own."""
-        return self.names_tokens and (self.stack.causal or self.ahead)
+        return self.stack.causal or self.ahead
 
     @property
     def writes(self) -> bool:
