@@ -78,7 +78,8 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: st
 
 @pytest.mark.parametrize("does", KINDS)
 def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
-    with pytest.raises(ValueError, match=r"pool must be .*'first', 'last', 'mean'.*, got 'min'"):
+    told = r"pool must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
+    with pytest.raises(ValueError, match=told):
         from_dict(TASK_KINDS[does].options, {"pool": "min"}, "options")
     two = {"pairs": "'attention', 'compare' or 'both'", "choose": "'attention' or 'compare'"}
     more = two.get(does)
