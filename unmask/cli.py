@@ -1728,8 +1728,6 @@ def neighbors(
         _show_nearest(asked, near, as_json)
         return
     _refuse("", " is of --among, which is not given", text=text, pooling=pooling, layer=layer)
-    if Path(vectors).is_dir():
-        raise ValueError(f"{vectors}: is no file of word vectors; of a model name --among FILE")
     space = unmask.open_space(vectors, limit=limit)
     plus, taken = [_text(word) for word in words], [_text(word) for word in minus or ()]
     found = space.combine(plus, taken, k, "multiply" if multiply else "add")

@@ -147,7 +147,6 @@ def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("neighbors skip sea", "skip: is no file of word vectors; of a model name --among FILE"),
         ("neighbors skip sea --among empty.txt", "empty.txt: no text in it"),
         ("neighbors skip sea --among none.txt", "none.txt: no such file"),
         ("neighbors skip sea --among some.txt --minus x", "leave out --minus"),
