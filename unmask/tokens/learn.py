@@ -27,6 +27,7 @@ from unmask.tokens.vocabulary import (
     CodePoints,
     CodePointsWithSubwords,
     SentencePieceBPE,
+    SpelledWords,
     TokenizerSpec,
     Unigram,
     WordPiece,
@@ -59,6 +60,8 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     kind, frame = spec.vocabulary, spec.frame
     if isinstance(kind, CodePoints | CodePointsWithSubwords):
         raise ValueError("code points are no pipeline, and nothing of them is learned")
+    if isinstance(kind, SpelledWords):
+        raise ValueError("bytes that begin words or not are a pipeline that is not learned")
     special = names(frame)
     if isinstance(kind, Bytes):
         learned = pipeline.byte_tokens(_numbered(special, pipeline.byte_characters()))
@@ -240,10 +243,23 @@ def _characters(
 
 def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
     shell = pipeline.words(_numbered(special, []), unknown)
+    return pipeline.words(_numbered(special, frequent(kind.size, special, shell, texts)), unknown)
+
+
+def frequent(
+    size: int, special: tuple[str, ...], shell: Tokenizer, texts: Iterable[str]
+) -> list[str]:
+    """Return the most frequent words of texts, as the pipeline `shell` cuts them.
+
+    With the special tokens they are `size`, or fewer where the texts have no more.
+
+    Raises:
+        ValueError: the special tokens leave no room, or there is no text.
+    """
     frequency = _count(texts, shell, special)
-    room = _room(kind.size, special, [])
+    room = _room(size, special, [])
     words = (w for w in sorted(frequency, key=lambda w: (-frequency[w], w)) if w not in special)
-    return pipeline.words(_numbered(special, [*islice(words, room)]), unknown)
+    return [*islice(words, room)]
 
 
 def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:

@@ -108,6 +108,36 @@ def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
     return backend
 
 
+def spelled(frame: Frame, *, parted: bool = True) -> Tokenizer:
+    """Build ELMo's: every byte is a token, another one where it does not begin a word.
+
+    Args:
+        frame: its tokens come first.
+        parted: punctuation is a word of its own, unless it stands within one as in "don't", "U.S"
+            or "1,000". Otherwise words are what white space parts.
+    """
+    shown = byte_characters()
+    pieces = [*names(frame), *shown, *(f"##{c}" for c in shown)]
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
+    marks = [pre_tokenizers.Split(Regex(_STANDS_ALONE), "isolated")] if parted else []
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), *marks, as_bytes]
+    )
+    space = byte_characters()[ord(" ")]
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix="##", cleanup=False),
+            decoders.Replace(" ", space),
+            decoders.ByteLevel(),
+        ]
+    )
+    return finish(backend, frame)
+
+
+_STANDS_ALONE = r"[^\w\s.,:'’-]|(?<!\w)[^\w\s]|[^\w\s](?!\w)"
+
 NEVER = 11
 """The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
 
