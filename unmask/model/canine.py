@@ -119,7 +119,9 @@ def embedding(table: Table) -> nn.Embedding:
     if isinstance(table, AdaptiveEmbedding):
         raise ValueError("token vectors in clusters serve models that name the next token alone")
     if isinstance(table, Speller):
-        raise ValueError("ELMo's words have no table of vectors: its own head has one to score them")
+        raise ValueError(
+            "ELMo's words have no table of vectors: its own head has one to score them"
+        )
     if not isinstance(table, nn.Embedding):
         raise ValueError(
             "CANINE's characters are not scored one by one, there are a million: its own head "

@@ -105,9 +105,7 @@ class Speller(nn.Module):
             y = highway(y)
         return self.narrows(y)
 
-    def whole(
-        self, bytes_: Int[Tensor, "m l"], lengths: Int[Tensor, "m"]
-    ) -> Int[Tensor, "m c"]:
+    def whole(self, bytes_: Int[Tensor, "m l"], lengths: Int[Tensor, "m"]) -> Int[Tensor, "m c"]:
         """Put what begins and ends a word around its characters, and fill up.
 
         Filters read what fills, and so they do here: as much as it takes until there is nothing

@@ -44,7 +44,7 @@ from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
-from unmask.serving.folders import read_facts, save_model
+from unmask.serving.folders import Format, read_facts, save_model
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.tokenizer import Tokenizer
@@ -522,14 +522,12 @@ class Pipeline:
             raise ValueError(f"length must be at most {most}, got {length}")
         return length
 
-    def save(
-        self, folder: str | Path, *, format: Literal["huggingface", "unmask"] = "huggingface"
-    ) -> Path:
+    def save(self, folder: str | Path, *, format: Format = "huggingface") -> Path:
         """Write the model into a new folder, whole or not at all.
 
-        Both formats open here, and in transformers but for heads that it lacks. Both keep beside
-        the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the objective
-        and length of pretraining, too.
+        The first two formats open here, and in transformers but for heads that it lacks. Both keep
+        beside the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the
+        objective and length of pretraining, too. "elmo" is the layout of ELMo's released code.
 
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.
