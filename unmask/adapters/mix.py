@@ -63,7 +63,7 @@ class MixModule(nn.Module):
         shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
         return (
             f"what enters the first layer, and each layer after it, weigh {shares}; together they "
-            f"are multiplied by {float(self.gamma):.2f}"
+            f"are multiplied by {self.gamma.item():.2f}"
         )
 
     def hook(self, model: Model) -> list[RemovableHandle]:
