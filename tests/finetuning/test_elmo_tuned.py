@@ -53,6 +53,18 @@ def test_its_folder_keeps_words_and_the_scores_of_them(base: Path) -> None:
     assert (opened.missing, opened.extra) == ((), ())
     assert opened.model.specs == CARD.heads
     assert opened.tokenizer.special.subwords.vocabulary[3:] == ("cat", "red", "runs", "the")
+    model = unmask.load(base)
+    (base.parent / "text.txt").write_text("the red cat runs")
+    said = model.evaluate(base.parent / "text.txt")
+    assert said.asked == {"both_sides": 8}
+    assert said.perplexity["both_sides"] == pytest.approx(7, rel=0.1)  # nothing is learned
+    for ask, why in (
+        (model.logits, "its heads serve pretraining alone"),
+        (model.fill, "no language-model head"),
+        (model.generate, "does not generate"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            ask("the red cat")
 
 
 def test_a_tagger_reads_its_layers_mixed(base: Path, tmp_path: Path) -> None:

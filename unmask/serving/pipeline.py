@@ -351,7 +351,7 @@ class Pipeline:
         text that has more tokens than the model has positions is cut.
 
         Raises:
-            ValueError: the model has no head.
+            ValueError: the model has no head, or none that scores texts as they are.
         """
         texts = listed(texts, "texts")
         if not self.model.specs:
@@ -372,8 +372,12 @@ class Pipeline:
             yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
         elif isinstance(head, LabelsHead):
             yield from head.scores(hidden, group.batch)
+        elif not isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead):
+            raise ValueError(
+                f"{self.card.name}: its heads serve pretraining alone "
+                f"({', '.join(heads)}); use `embed`"
+            )
         else:
-            assert isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
 
