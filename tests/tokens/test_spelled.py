@@ -17,7 +17,7 @@ LEARNED = learn(
     TokenizerSpec(SpelledWords(11), ELMO), ["the cat, the dog; the cat's étés", "the été"]
 )
 KNOWN = LEARNED.special.subwords
-BARE = Tokenizer(pipeline.spelled(ELMO, parted=False), ELMO)
+BARE = Tokenizer(pipeline.spelled(ELMO, punctuation=False), ELMO)
 
 
 def words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -47,8 +47,8 @@ def test_any_text_comes_back_with_single_spaces(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("The cat's, (U.S. too)", ["The", "cat's", ",", "(", "U.S", ".", "too", ")"]),
-        ("1,000 e-mails--3.5%!", ["1,000", "e-mails", "-", "-", "3.5", "%", "!"]),
+        ("The cat's, (U.S. too)", ["The", "cat's", ",", "(", *"U.S.", "too", ")"]),
+        ("1,000 e-mails--3.5%!", ["1", ",", "000", "e", "-", "mails", *"--3.5%!"]),
         ("end—of “so” a/b", ["end", "—", "of", "“", "so", "”", "a", "/", "b"]),
         ("<S> [x]", ["<", "S", ">", "[", "x", "]"]),
     ],

@@ -90,7 +90,7 @@ def tokenizer() -> Tokenizer:
 
     So their texts were; punctuation stands apart in them.
     """
-    return Tokenizer(pipeline.spelled(ELMO, parted=False), ELMO)
+    return Tokenizer(pipeline.spelled(ELMO, punctuation=False), ELMO)
 
 
 def write(folder: Path, architecture: ElmoArchitecture, weights: Mapping[str, Tensor]) -> None:

@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -75,7 +74,8 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     else:
         learned = _learned(kind, special, frame.unknown, texts)
     reached, size = learned.get_vocab_size(), kind.size
-    if reached < size:
+    rare = isinstance(kind, Words) and kind.least > 1  # words are left out on purpose
+    if reached < size and not rare:
         _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
     return pipeline.finish(learned, frame)
 
@@ -242,24 +242,31 @@ def _characters(
 
 
 def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
-    shell = pipeline.words(_numbered(special, []), unknown)
-    return pipeline.words(_numbered(special, frequent(kind.size, special, shell, texts)), unknown)
+    how = {"lowercase": kind.lowercase, "punctuation": kind.punctuation}
+    shell = pipeline.words(_numbered(special, []), unknown, **how)
+    words = frequent(kind.size, special, shell, texts, kind.least)
+    return pipeline.words(_numbered(special, words), unknown, **how)
 
 
 def frequent(
-    size: int, special: tuple[str, ...], shell: Tokenizer, texts: Iterable[str]
+    size: int, special: tuple[str, ...], shell: Tokenizer, texts: Iterable[str], least: int = 1
 ) -> list[str]:
     """Return the most frequent words of texts, as the pipeline `shell` cuts them.
 
-    With the special tokens they are `size`, or fewer where the texts have no more.
+    Those that are there `least` times; with the special tokens `size`, or fewer where the texts
+    have no more.
 
     Raises:
         ValueError: the special tokens leave no room, or there is no text.
     """
     frequency = _count(texts, shell, special)
     room = _room(size, special, [])
-    words = (w for w in sorted(frequency, key=lambda w: (-frequency[w], w)) if w not in special)
-    return [*islice(words, room)]
+    seen = [w for w, n in frequency.items() if n >= least and w not in special]
+    if not seen:
+        raise ValueError(
+            f"there is no text to learn from: no word stands there {least} times or more"
+        )
+    return sorted(seen, key=lambda w: (-frequency[w], w))[:room]
 
 
 def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:

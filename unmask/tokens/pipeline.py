@@ -108,23 +108,19 @@ def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
     return backend
 
 
-def spelled(frame: Frame, *, parted: bool = True) -> Tokenizer:
+def spelled(frame: Frame, *, punctuation: bool = True) -> Tokenizer:
     """Build ELMo's: every byte is a token, another one where it does not begin a word.
 
     Args:
         frame: its tokens come first.
-        parted: punctuation is a word of its own, unless it stands within one as in "don't", "U.S"
-            or "1,000". Otherwise words are what white space parts.
+        punctuation: signs are words of their own, each. Otherwise words are what white space parts.
     """
     shown = byte_characters()
     pieces = [*names(frame), *shown, *(f"##{c}" for c in shown)]
     vocab = {piece: i for i, piece in enumerate(pieces)}
     backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
-    marks = [pre_tokenizers.Split(Regex(_STANDS_ALONE), "isolated")] if parted else []
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), *marks, as_bytes]
-    )
+    backend.pre_tokenizer = pre_tokenizers.Sequence([_word_by_word(punctuation), as_bytes])
     space = byte_characters()[ord(" ")]
     backend.decoder = decoders.Sequence(
         [
@@ -135,8 +131,6 @@ def spelled(frame: Frame, *, parted: bool = True) -> Tokenizer:
     )
     return finish(backend, frame)
 
-
-_STANDS_ALONE = r"[^\w\s.,:'’-]|(?<!\w)[^\w\s]|[^\w\s](?!\w)"
 
 NEVER = 11
 """The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
@@ -176,11 +170,31 @@ def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     return backend
 
 
-def words(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
-    """Build one whose tokens are what white space parts; a text comes back with single spaces."""
+def words(
+    vocab: Mapping[str, int], unknown: str, *, lowercase: bool = False, punctuation: bool = False
+) -> Tokenizer:
+    """Build one whose tokens are what white space parts; a text comes back with single spaces.
+
+    Args:
+        vocab: words and their ids.
+        unknown: the token of what is no such word.
+        lowercase: text is put in lower case, and Unicode's form NFC.
+        punctuation: signs are words of their own, each.
+    """
     backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if lowercase:
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    backend.pre_tokenizer = _word_by_word(punctuation)
     return backend
+
+
+def _word_by_word(punctuation: bool) -> pre_tokenizers.PreTokenizer:
+    if not punctuation:
+        return pre_tokenizers.WhitespaceSplit()
+    return pre_tokenizers.Split(Regex(_WORD_OR_SIGN), "removed", invert=True)
+
+
+_WORD_OR_SIGN = r"[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}\p{N}]+)*|\S"
 
 
 def sentence_piece(
