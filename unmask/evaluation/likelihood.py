@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, Batch, Example, Memory, Tokens, Visibility
 from unmask.generation.reading import at_rest
+from unmask.heads.both_sides import BothSidesHead
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Head, Model, asked_by
@@ -44,7 +45,7 @@ class Evaluation:
     accuracy: Mapping[str, float]
     """By term, the share of places where the best score is the answer's."""
     perplexity: Mapping[str, float]
-    """exp of the loss, of terms that name tokens."""
+    """exp of the loss, of terms that name tokens or words."""
     word_perplexity: float | None
     """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
     also where that is beyond any float: in a language that writes few spaces."""
@@ -248,7 +249,7 @@ def _evaluation(
 
 def _naming(model: Model) -> set[str]:
     """Return the terms of heads that name tokens."""
-    naming = (LanguageHead, GeneratorHead)
+    naming = (LanguageHead, GeneratorHead, BothSidesHead)
     return {h.spec.term for h in model.heads.values() if isinstance(h, naming)}
 
 
