@@ -25,6 +25,7 @@ HIDDEN = {
     ("characters",): "characters of words, in turn",
     ("subwords",): "subwords of what is read in characters",
     ("next_token",): "the future",
+    ("both_sides",): "words, from one that reads forward and one that reads backward",
     ("permuted",): "words, in a random order",
     ("sentences_said",): "the sentences before and after each, word by word",
     ("sentences_found",): "which of many sentences stand before and after each",

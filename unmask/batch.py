@@ -91,7 +91,8 @@ class Example:
     """The places of tokens that see all of their text and are seen by all of it, whatever a layer's
     window, each once; models without `global_attention` do not read it. None: there are none."""
     blind: bool = False
-    """Asked of a stream that may not see its own token (XLNet)."""
+    """Asked of a stream that may not see its own token (XLNet), or of two readers of whom one has
+    read what stands before it and one what follows (ELMo)."""
     ahead: bool = False
     """Each place is asked for the token after its own: what is asked at i is read, if at all, at
     i + 1. Models do not read it. False: it is asked where it stands."""

@@ -1561,12 +1561,13 @@ def convert(
         Path, typer.Argument(metavar="FOLDER", help="A new one; of word vectors, a new file.")
     ],
     to: Annotated[
-        Literal["huggingface", "unmask", "word2vec-text", "word2vec-binary", "glove"] | None,
+        Literal["huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove"]
+        | None,
         _option(
             "--to",
             help="The first two open in transformers, but for heads that it lacks; both keep the "
-            "task of a fine-tuned model, and unmask what pretraining asked. The others are of word "
-            "vectors.",
+            "task of a fine-tuned model, and unmask what pretraining asked. elmo is the layout of "
+            "ELMo's own code. The others are of word vectors.",
             default="huggingface; of vectors, what the file's name says",
         ),
     ] = None,
@@ -1632,7 +1633,8 @@ def convert(
     opened = pipeline.opened
     if opened.tokenizer is None:
         print(f"{source}: has no tokenizer, so {target} has none either", file=sys.stderr)
-    if (note := opens_where(opened.card, opened.model.specs)) is not None:
+    note = opens_where(opened.card, opened.model.specs)
+    if note is not None and form != "elmo":
         print(f"{target}: {note}", file=sys.stderr)
     if as_json:
         facts = {"folder": target, "tokenizer": opened.tokenizer is not None}

@@ -1,5 +1,6 @@
 """Mix against the sum of recorded layers by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from torch import Tensor
 
 from unmask.adapters.attach import attach, use
 from unmask.adapters.mix import Mix, MixModule
-from unmask.batch import Batch
+from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
+from unmask.evaluation.embed import hidden_states
 from unmask.heads.model import Model
+from unmask.model.elmo import ElmoArchitecture
+from unmask.model.recurrent import RecurrentArchitecture
+from unmask.model.spelling import Spelling
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
@@ -86,3 +91,41 @@ def test_a_forward_that_broke_off_leaves_no_layers_behind(family) -> None:
 
 def test_it_is_plain_data_and_back() -> None:
     assert from_dict(Mix, to_dict(Mix())) == Mix()
+
+
+ELMO = ElmoArchitecture(
+    d_model=12, embed_width=6, n_layers=2, d_ff=16,
+    spelling=Spelling(width=4, filters=((1, 3), (2, 4))),
+)  # fmt: skip
+LSTM = RecurrentArchitecture(vocab_size=515, d_model=8, n_layers=2, d_ff=8, causal=True)
+
+
+@pytest.mark.parametrize("a", [ELMO, LSTM], ids=["elmo", "lstm"])
+@torch.no_grad()
+def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> None:
+    m = Model(a, {}).initialize(0).eval()
+    ids = torch.randint(3, 515, (2, 9), generator=torch.Generator().manual_seed(0))
+    b = Batch(inputs=ids, visibility=Visibility(causal=a.causal))
+    before, module = m.hidden(b), attach(m, Mix())
+    assert isinstance(module, MixModule)
+    stir(module, 1.0)
+    each, shares = m.backbone.each(b), module.weights.softmax(0)
+    expected = module.gamma * sum(w * x for w, x in zip(shares, each, strict=True))
+    torch.testing.assert_close(m.hidden(b), expected)
+    torch.testing.assert_close(hidden_states(m, b, 2), expected)
+    torch.testing.assert_close(hidden_states(m, b, 1), each[1])
+    every = m.backbone(replace(b, all_layers=True))
+    torch.testing.assert_close(every, torch.cat((*each[:-1], expected), -1))
+    with use(m, [None, "default"]):
+        torch.testing.assert_close(m.hidden(b)[0], before[0])
+        torch.testing.assert_close(m.hidden(b)[1], expected[1])
+    if a.causal:
+        cache = m.backbone.new_cache()
+        parts = [m.backbone(replace(b, inputs=ids[:, i : i + 3]), cache) for i in (0, 3, 6)]
+        torch.testing.assert_close(torch.cat(parts, 1), expected)
+    assert module.told().startswith("what enters the first layer, and each layer after it, weigh 0")
+
+
+def test_layers_of_different_widths_are_not() -> None:
+    with pytest.raises(ValueError, match=r"widths cannot be mixed, got \(8, 16, 8\)"):
+        attach(Model(replace(LSTM, d_ff=16), {}), Mix())

@@ -112,6 +112,18 @@ def test_cells_and_what_is_projected_are_clipped() -> None:
 
 
 @torch.no_grad()
+def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
+    network, batch = build(APART), some(causal=False, padded=True)
+    seen, unseen = network(batch), network(replace(batch, blind=True))
+    for row, n in enumerate(LENGTHS):
+        torch.testing.assert_close(unseen[row, 1:n, :8], seen[row, : n - 1, :8])
+        torch.testing.assert_close(unseen[row, : n - 1, 8:], seen[row, 1:n, 8:])
+        assert not unseen[row, 0, :8].any()
+    with pytest.raises(ValueError, match="read apart"):
+        build(TOGETHER)(replace(some(causal=False), blind=True))
+
+
+@torch.no_grad()
 def test_layers_side_by_side_are_those_one_by_one() -> None:
     network, batch = build(APART), some(causal=False)
     each = network.each(batch)

@@ -12,7 +12,9 @@ from unmask.published.card import resized
 from unmask.published.catalogue import MODELS
 
 T, S = 9, 6
-NEITHER = {"canine", "bilstm", "cnn", "skip-thoughts-bi", "quick-thoughts"}
+NEITHER = {
+    "word-vectors", "canine", "elmo", "bilstm", "cnn", "skip-thoughts-bi", "quick-thoughts",
+}  # fmt: skip
 """They read no order; tests of their networks, in tests/model/, say what they read."""
 FAMILIES = {card.family: card for card in MODELS.values() if card.family not in NEITHER}
 """One card a family: sizes do not change who sees whom."""

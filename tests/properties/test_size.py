@@ -21,6 +21,7 @@ PUBLISHED = {
     "gpt2-xl": 1_557_611_200,
     "canine-c": 131_492_352,  # the pooler's 590,592 are of the head that labels
     "canine-s": 131_492_352,
+    "elmo": 93_600_848,
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
     "t5-large": 737_668_096,

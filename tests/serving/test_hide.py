@@ -27,7 +27,9 @@ def asked(model: str, **more) -> list[tuple[int, str]]:
     return [(i, cell.asked) for i, cell in enumerate(cells) if cell.asked is not None]
 
 
-@pytest.mark.parametrize("model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini"])
+@pytest.mark.parametrize(
+    "model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini", "elmo-mini"]
+)
 def test_the_same_seed_hides_the_same_places(model: str) -> None:
     assert asked(model, seed=3) == asked(model, seed=3)
     assert asked(model)

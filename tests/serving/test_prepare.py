@@ -80,7 +80,7 @@ def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) 
         small(text, tmp_path / "out")
 
 
-@pytest.mark.parametrize("model", ["bert-mini", "canine-s-mini"])
+@pytest.mark.parametrize("model", ["bert-mini", "canine-s-mini", "elmo-mini"])
 def test_interrupted_it_goes_on_with_its_tokenizer(
     model: str, text: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Mix: a learned mean of all layers in place of the last one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, on_rows
+from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
 from unmask.model.convolutional import Convolutional
-from unmask.model.recurrent import Recurrent
+from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 
@@ -39,11 +40,15 @@ class MixModule(nn.Module):
 
     def __init__(self, spec: Mix, model: Model) -> None:
         super().__init__()
-        if isinstance(model.backbone, Canine | Recurrent | Convolutional):
+        if isinstance(model.backbone, Canine | Convolutional):
             raise ValueError(
-                "CANINE's layers stand for different places, and those of networks without "
-                "attention may differ in width: they cannot be mixed"
+                "CANINE's layers stand for different places, and those of filters differ in width: "
+                "they cannot be mixed"
             )
+        if isinstance(model.architecture, RecurrentArchitecture):
+            widths = model.architecture.widths
+            if set(widths) != {model.architecture.d_model}:
+                raise ValueError(f"layers of different widths cannot be mixed, got {widths}")
         self.spec = spec
         self.attachment = Attachment()
         self.mixes = True
@@ -51,10 +56,24 @@ class MixModule(nn.Module):
         """w of the paper; that of what enters the first layer comes first."""
         self.gamma = nn.Parameter(torch.ones(()))
         self._seen: list[Tensor] = []
+        self._asked_all = False
+
+    def told(self) -> str:
+        """Say what was learned."""
+        shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
+        return (
+            f"what enters the first layer, and each layer after it, weigh {shares}; together they "
+            f"are multiplied by {self.gamma.item():.2f}"
+        )
 
     def hook(self, model: Model) -> list[RemovableHandle]:
         """Watch the layers, and mix where the last one would be used."""
         backbone = model.backbone
+        if isinstance(backbone, Recurrent):
+            return [
+                backbone.register_forward_pre_hook(self._ask_for_all),
+                backbone.register_forward_hook(self._mix_all),
+            ]
         stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
         assert isinstance(stack, Transformer)
         return [
@@ -78,6 +97,20 @@ class MixModule(nn.Module):
             out,
             *seen,
         )
+
+    def _ask_for_all(self, network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        batch: Batch = args[0]
+        self._asked_all = batch.all_layers
+        return (replace(batch, all_layers=True), *args[1:])
+
+    def _mix_all(self, network: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        *rest, last = out.chunk(len(self.weights), -1)
+
+        def change(last: Tensor, *rest: Tensor) -> Tensor:
+            return self.mixed([*rest, last])
+
+        mixed = on_rows(self.attachment.rows, change, last, *rest)
+        return torch.cat((*rest, mixed), -1) if self._asked_all else mixed
 
     def mixed(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
         """Add up layers."""

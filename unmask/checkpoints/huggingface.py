@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unmask.box import BOX
-from unmask.checkpoints import llama2c
+from unmask.checkpoints import bilm, llama2c
 from unmask.checkpoints.tensors import (
     SAFETENSORS,
     as_weight,
@@ -31,6 +31,7 @@ from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.model.architecture import source_of
 from unmask.model.decoder import MaskDecoder
+from unmask.model.elmo import ElmoArchitecture
 from unmask.model.names import Names, Read
 from unmask.published.card import Published, longest, resized
 from unmask.published.catalogue import MODELS, family
@@ -110,8 +111,8 @@ def open_folder(
     """Open a model of any family of the catalogue.
 
     Args:
-        folder: has config.json and weights, or a .bin file of llama2.c; a tokenizer if there is
-            one.
+        folder: has config.json and weights, or a .bin file of llama2.c, or ELMo's options.json and
+            .hdf5 file; a tokenizer if there is one.
         heads: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
         elsewhere: heads whose weights are not read here, since they come from elsewhere.
@@ -123,7 +124,7 @@ def open_folder(
     """
     theirs = configuration(folder)
     card = _card(folder, theirs)
-    state = _tensors(folder)
+    state = _tensors(folder, card)
     labels = _label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
@@ -144,24 +145,35 @@ def open_folder(
 
 def is_model(folder: Path) -> bool:
     """Say whether a folder has what `configuration` reads."""
-    return (folder / "config.json").is_file() or llama2c.find(folder) is not None
+    return (folder / "config.json").is_file() or any(one.find(folder) for one in _OTHERS)
 
 
 def configuration(folder: Path) -> Mapping[str, Any]:
-    """Read what config.json says, or what it would say of a folder that llama2.c can read.
+    """Read what config.json says, or what it would say of a folder in another layout.
+
+    Those are llama2.c's, and that of ELMo's released code.
 
     Raises:
         FileNotFoundError: it is neither.
         ValueError: the file is not a JSON object.
     """
     path = folder / "config.json"
-    other = None if path.is_file() else llama2c.find(folder)
-    return read_json(path) if other is None else llama2c.configuration(other)
+    if not path.is_file():
+        for one in _OTHERS:
+            if (other := one.find(folder)) is not None:
+                return one.configuration(other)
+    return read_json(path)
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    if not (folder / "config.json").is_file() and (other := llama2c.find(folder)) is not None:
-        return llama2c.tensors(other)
+_OTHERS = (llama2c, bilm)
+
+
+def _tensors(folder: Path, card: Published) -> dict[str, Tensor]:
+    if not (folder / "config.json").is_file():
+        if (other := llama2c.find(folder)) is not None:
+            return llama2c.tensors(other)
+        if (other := bilm.find(folder)) is not None:
+            return bilm.tensors(other, cast(ElmoArchitecture, card.architecture))
     return {_modern(name): x for name, x in read_model_tensors(folder).items()}
 
 
@@ -370,7 +382,9 @@ def _tokenizer(folder: Path, rows: int) -> Tokenizer | None:
     try:
         tokenizer = Tokenizer.load(folder)
     except FileNotFoundError:
-        return None
+        if bilm.find(folder) is None:
+            return None
+        tokenizer = bilm.tokenizer()
     check_fit(tokenizer, rows, folder)
     return tokenizer
 

@@ -94,7 +94,8 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
     """
     stack, backbone = reader(model), model.backbone
     if isinstance(stack, Recurrent | Convolutional):
-        return stack.each(batch)[layer]
+        # What is said at last may be of all layers: see `unmask.adapters.mix`.
+        return stack(batch) if layer == len(stack.layers) else stack.each(batch)[layer]
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:

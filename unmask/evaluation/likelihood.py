@@ -12,6 +12,7 @@ from jaxtyping import Int
 from unmask.batch import IGNORE, Batch, Example, Memory, Tokens, Visibility
 from unmask.generation.reading import at_rest
 from unmask.heads.beside import SentencesSaidHead
+from unmask.heads.both_sides import BothSidesHead
 from unmask.heads.generator import GeneratorHead
 from unmask.heads.language import LanguageHead
 from unmask.heads.model import Head, Model, asked_by
@@ -45,7 +46,7 @@ class Evaluation:
     accuracy: Mapping[str, float]
     """By term, the share of places where the best score is the answer's."""
     perplexity: Mapping[str, float]
-    """exp of the loss, of terms that name tokens."""
+    """exp of the loss, of terms that name tokens or words."""
     word_perplexity: float | None
     """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
     also where that is beyond any float: in a language that writes few spaces."""
@@ -249,7 +250,7 @@ def _evaluation(
 
 def _naming(model: Model) -> set[str]:
     """Return the terms of heads that name tokens."""
-    naming = (LanguageHead, GeneratorHead)
+    naming = (LanguageHead, GeneratorHead, BothSidesHead)
     heads = list(model.heads.values())
     said = {name for h in heads if isinstance(h, SentencesSaidHead) for name in h.spec.terms}
     return said | {h.spec.term for h in heads if isinstance(h, naming)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast, runtime_checkable
 
 from unmask.adapters.folder import open_any
+from unmask.adapters.mix import MixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened, labels_named
 from unmask.config import from_dict, to_dict
@@ -352,6 +353,7 @@ def _all(job: Job) -> Tuned:
         *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev"),
         *of_targets(job.asked, n_short, len(job.data.dev), "dev"),
         *_signatures(asked, job, opened.model, said),
+        *(one.told() for one in opened.model.adapters.values() if isinstance(one, MixModule)),
     ]
     for note in found:
         job.say(note)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.heads.beside import SentencesFound, SentencesSaid
+from unmask.heads.both_sides import BothSides
 from unmask.heads.boundary import Boundary
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected
@@ -32,6 +33,7 @@ from unmask.model.attention import copy_to_wide
 from unmask.model.canine import Canine, CanineArchitecture
 from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
 from unmask.model.decoder import Asker
+from unmask.model.elmo import Elmo, ElmoArchitecture
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.transformer import EncoderDecoder, Transformer
 from unmask.tokens.vocabulary import Special
@@ -53,6 +55,7 @@ HeadSpec = (
     | Corrected
     | CharactersInTurn
     | HiddenSubwords
+    | BothSides
     | Steady
 )
 
@@ -141,6 +144,8 @@ def backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbon
         return EncoderDecoder(architecture)
     if isinstance(architecture, CanineArchitecture):
         return Canine(architecture)
+    if isinstance(architecture, ElmoArchitecture):
+        return Elmo(architecture)
     if isinstance(architecture, RecurrentArchitecture):
         return Recurrent(architecture)
     if isinstance(architecture, ConvolutionalArchitecture):

@@ -1067,6 +1067,64 @@ class Spelled:
 
 
 @dataclass(frozen=True)
+class FromBothSides:
+    """Ask for each word twice: of who has read what stands before it, and of who read the rest.
+
+    Two language models, one in each direction (Peters et al. 2018, arXiv:1802.05365, section 3.1).
+    Words are those of `Special.subwords`; one stands in several tokens, and is asked at the first.
+
+    Deviates: what begins and what ends a text is read, and not asked for.
+    """
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The words."""
+        return ("both_sides",)
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """One of two readers alone sees what stands before."""
+        return False
+
+    @property
+    def times(self) -> int | None:
+        """Nothing is drawn: a text is the same in every epoch."""
+        return 1
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return np.asarray(n) + len(special.before) + len(special.after)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: `length` without the special ones."""
+        return _budget(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Name each word.
+
+        Raises:
+            ValueError: there are no words beside the characters.
+        """
+        known = special.subwords
+        if known is None:
+            raise ValueError(_UNKNOWN.format("words"))
+        words = known.cut(text.ids)
+        inputs = join(special.before, text, special.after).ids
+        targets, asked_at = (np.full(len(inputs), IGNORE) for _ in range(2))
+        starts = len(special.before) + words.starts
+        targets[starts] = words.subwords.ids
+        own = np.searchsorted(starts, np.arange(len(inputs)), "right") - 1
+        of_word = (own >= 0) & can_be_hidden(inputs, special)
+        asked_at[of_word] = starts[own[of_word]]
+        return Example(inputs=inputs, targets=targets, asked_at=asked_at, blind=True)
+
+
+@dataclass(frozen=True)
 class InOneStack:
     """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
 
@@ -1148,6 +1206,7 @@ Objective = (
     | Mixture
     | Static
     | Spelled
+    | FromBothSides
     | InOneStack
 )
 """The kinds of objective that a recipe can hold."""
@@ -1344,14 +1403,18 @@ def step_of(objective: AnyObjective, length: int, special: Special) -> int:
 
 def _spelling(special: Special) -> tuple[Subwords, int]:
     """Return the subwords of characters, and what masks a character."""
-    if special.subwords is None:
-        raise ValueError(
-            "subwords are asked for, and this tokenizer knows none beside its characters; let the "
-            "card that asks so learn one (without --tokenizer, or by `unmask prepare --model`)"
-        )
+    known = special.subwords
+    if not isinstance(known, Subwords):
+        raise ValueError(_UNKNOWN.format("subwords"))
     if special.mask is None:
         raise ValueError("hiding subwords needs a mask token, and this vocabulary has none")
-    return special.subwords, special.mask
+    return known, special.mask
+
+
+_UNKNOWN = (
+    "{} are asked for, and this tokenizer knows none beside its characters; let the card that asks "
+    "so learn one (without --tokenizer, or by `unmask prepare --model`)"
+)
 
 
 def _budget(objective: AnyObjective, length: int, special: Special) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from unmask.batch import IGNORE, Example
 from unmask.hiding.objectives import OF_SENTENCES, AnyObjective
-from unmask.tokens.vocabulary import Special, Subwords
+from unmask.tokens.vocabulary import Beside, Special, Subwords
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -140,7 +140,7 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
             kinds[i] = "masked"
         pairs = zip(_shown(example.source, tokenizer), kinds, strict=True)
         source = tuple(Cell(piece, role) for piece, role in pairs)
-    answers = tokenizer if example.asked_at is None else _subwords(special)
+    answers = tokenizer if example.asked_at is None else _beside(special)
     asked = iter(_shown(example.targets[example.targets != IGNORE], answers))
     inputs = tuple(
         Cell(
@@ -176,25 +176,30 @@ def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list
     def role(read: np.ndarray, answer: np.ndarray) -> Role:
         if (read == special.blank).all():
             return "masked"
-        if np.array_equal(read, answer):
-            return "unseen" if example.blind else "kept"
-        return "replaced"
+        return "kept" if np.array_equal(read, answer) else "replaced"
 
     told = roles.copy()
     for place in np.flatnonzero(example.targets != IGNORE).tolist():
         if example.asked_at is None:
-            where, answer = np.array([place + example.ahead]), example.targets[[place]]
+            where = np.array([place + example.ahead])
+            answer = None if example.blind else example.targets[[place]]
         else:
             where = np.flatnonzero(example.asked_at == place)
-            answer = _subwords(special).spell(int(example.targets[place]))
+            answer = None if example.blind else _spelled(int(example.targets[place]), special)
         for i in where.tolist():
-            told[i] = role(example.inputs[where], answer)
+            told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
     return told
 
 
-def _subwords(special: Special) -> Subwords:
+def _beside(special: Special) -> Beside:
     assert special.subwords is not None  # an example that asks for them was made with them
     return special.subwords
+
+
+def _spelled(subword: int, special: Special) -> np.ndarray:
+    known = _beside(special)
+    assert isinstance(known, Subwords)
+    return known.spell(subword)
 
 
 def _shown(ids: np.ndarray, tokenizer: Pieces) -> list[str]:
@@ -292,6 +297,8 @@ _MEANINGS = {
 
 def _sees(example: Example) -> str:
     rank = example.rank
+    if rank is None and example.blind:
+        return "each word is told from those before it, and once more from those after it"
     before = "each token sees those before it"
     after = "each token sees those after it"
     if rank is None:

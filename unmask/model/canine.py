@@ -20,6 +20,7 @@ from unmask.model.attention import Attention, Sight, attend
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.parts import ACTIVATIONS, Dropout
 from unmask.model.positions import Learned, Place, PositionModule
+from unmask.model.spelling import Speller
 from unmask.model.transformer import Block
 
 PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
@@ -104,7 +105,7 @@ class HashEmbedding(nn.ModuleList):
         return torch.cat([table(row) for table, row in zip(self, rows, strict=True)], -1)
 
 
-Table = nn.Embedding | HashEmbedding | AdaptiveEmbedding
+Table = nn.Embedding | HashEmbedding | AdaptiveEmbedding | Speller
 """What gives tokens their vectors."""
 
 
@@ -113,10 +114,14 @@ def embedding(table: Table) -> nn.Embedding:
 
     Raises:
         ValueError: there is no such table, but hashes, and the scores would be of a million tokens;
-            or one for each cluster of tokens.
+            or one for each cluster of tokens; or vectors are made of characters.
     """
     if isinstance(table, AdaptiveEmbedding):
         raise ValueError("token vectors in clusters serve models that name the next token alone")
+    if isinstance(table, Speller):
+        raise ValueError(
+            "ELMo's words have no table of vectors: its own head has one to score them"
+        )
     if not isinstance(table, nn.Embedding):
         raise ValueError(
             "CANINE's characters are not scored one by one, there are a million: its own head "

@@ -142,4 +142,32 @@ class Uniform:
         nn.init.uniform_(module.weight, -bound, bound)
 
 
-Initialize = Normal | FanIn | Small | Glorot | Uniform
+@dataclass(frozen=True)
+class CharacterLstm:
+    """As ELMo's released code begins: of LSTMs as `Glorot`, their forget gates open, biases 1.
+
+    Characters are uniform within 1, filters within 0.05; other matrices from N(0, 1/sqrt(inputs)),
+    and biases of -2 let highways change little.
+    """
+
+    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+        """Fill the parameters that `module` itself owns."""
+        _plain(module)
+        if isinstance(module, nn.Embedding):
+            if name.endswith(".characters"):
+                nn.init.uniform_(module.weight, -1, 1)
+            else:
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, nn.Conv1d):
+            nn.init.uniform_(module.weight, -0.05, 0.05)
+        elif isinstance(module, nn.Linear) and name.endswith((".reads", ".recalls", ".projects")):
+            nn.init.xavier_uniform_(module.weight)
+            if isinstance(module.bias, nn.Parameter):
+                nn.init.ones_(module.bias.detach().chunk(4)[1])
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            if name.endswith(".carries"):
+                nn.init.constant_(module.bias, -2.0)
+
+
+Initialize = Normal | FanIn | Small | Glorot | Uniform | CharacterLstm

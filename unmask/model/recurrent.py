@@ -5,7 +5,7 @@ With no layers it is a table of vectors: what word2vec learns.
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from unmask.model.decoder import Asker
 from unmask.model.initialize import Initialize, Uniform
 from unmask.model.parts import Dropout
 from unmask.model.positions import InOrder, Position
+from unmask.model.spelling import Speller
 from unmask.model.texts import Texts
 from unmask.model.transformer import table_of
 
@@ -124,6 +125,13 @@ class RecurrentArchitecture(Architecture):
         read, _, said = self.sizes(i)
         return Lstm(self, i) if self.cell == "lstm" else Gru(read, said, self.weight_dropout)
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """What enters the first layer is so wide, and what each layer says."""
+        twice = 2 if self.reads == "apart" and self.n_layers else 1
+        said = (self.sizes(i)[2] * self.ways for i in range(self.n_layers))
+        return (self.d_embed * twice, *said)
+
     def dropping(self, rate: float) -> "RecurrentArchitecture":
         """Return the same with another dropout; wherever it has any.
 
@@ -141,6 +149,19 @@ class RecurrentArchitecture(Architecture):
             gates = Lstm.gates if self.cell == "lstm" else Gru.gates
             weights += self.ways * (gates * cells * (read + said) + cells * said * self.projected)
         return 2.0 * weights
+
+
+@runtime_checkable
+class Laid(Protocol):
+    """Where texts stand in a batch that were laid in rows of their own."""
+
+    def turned(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+        """Turn each text round, what is behind its end apart."""
+        ...
+
+    def together(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
+        """Lay texts back where they stood; padding is zeros."""
+        ...
 
 
 class SameDropout(nn.Module):
@@ -285,10 +306,10 @@ class RecurrentCache:
 class Recurrent(nn.Module):
     """Token ids [b t] -> hidden states [b t d]."""
 
-    def __init__(self, a: RecurrentArchitecture) -> None:
+    def __init__(self, a: RecurrentArchitecture, tokens: Speller | None = None) -> None:
         super().__init__()
         self.a = a
-        self.tokens = table_of(a)
+        self.tokens = table_of(a) if tokens is None else tokens
         self.layers = nn.ModuleList(a.layer(i) for i in range(a.n_layers))
         back = a.n_layers if a.ways == 2 else 0
         self.backward_layers = nn.ModuleList(a.layer(i) for i in range(back))
@@ -302,8 +323,8 @@ class Recurrent(nn.Module):
         return self.a.d_model
 
     @property
-    def table(self) -> nn.Embedding | AdaptiveEmbedding:
-        """The table of token vectors, which a head may be tied to."""
+    def table(self) -> nn.Embedding | AdaptiveEmbedding | Speller:
+        """What gives tokens their vectors; a head may be tied to it."""
         return self.tokens
 
     @property
@@ -351,25 +372,42 @@ class Recurrent(nn.Module):
         """
         if decoder is not None:
             raise ValueError("nothing asks the layers of a recurrent network")
-        x = self.vectors(batch)
         if cache is not None:
-            return self._go_on(x, batch, cache)
+            return self._go_on(batch, cache)
         if batch.memory is not None:
-            return self._recall(x, batch, batch.memory)
-        layers = self._layers(x, batch)
+            return self._recall(batch, batch.memory)
+        layers = self.each(batch)
         return torch.cat(layers, -1) if batch.all_layers else layers[-1]
 
     def each(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:
-        """Return what enters the first layer and what each layer says, the last one at last."""
-        return self._layers(self.vectors(batch), batch)
+        """Return what enters the first layer and what each layer says, the last one at last.
 
-    def _layers(self, x: Float[Tensor, "b t e"], batch: Batch) -> list[Tensor]:
+        Of a batch that is blind, what stands at each place knows nothing of it: each direction has
+        said it one place before.
+
+        Raises:
+            ValueError: it is blind, and the directions are not apart.
+        """
+        x, texts = self.laid(batch)
+        said = self._read(x, texts)
+        return [texts.together(self._before(y) if batch.blind else y) for y in said]
+
+    def laid(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], Laid]:
+        """Return vectors of tokens, those of each text in a row, and where the texts stand."""
         ahead = self.a.ways == 1 and batch.visibility.document is None
-        texts = Texts(None, None, x.shape[:2]) if ahead else Texts.of(batch)
-        return [texts.together(y) for y in self._read(texts.apart(x), texts)]
+        texts = Texts(None, None, batch.inputs.shape) if ahead else Texts.of(batch)
+        return texts.apart(self.vectors(batch)), texts
+
+    def _before(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+        """Let each place have what one direction said a place before, the other one behind."""
+        if self.a.reads != "apart":
+            raise ValueError("only directions that are read apart do not know what stands there")
+        forth, back = x.chunk(2, -1)
+        forth = F.pad(forth[:, :-1], (0, 0, 1, 0))
+        return torch.cat((forth, F.pad(back[:, 1:], (0, 0, 0, 1))), -1)
 
     def _read(
-        self, x: Float[Tensor, "n l e"], texts: "Texts", states: list[State] | None = None
+        self, x: Float[Tensor, "n l e"], texts: Laid, states: list[State] | None = None
     ) -> list[Tensor]:
         """Return what enters the first layer and what each says of texts, each in a row."""
         apart, twice = self.a.reads == "apart", self.a.reads == "twice"
@@ -393,15 +431,14 @@ class Recurrent(nn.Module):
             said.append(self.final_dropout(y) if last else self.dropout(y))
         return said
 
-    def _recall(
-        self, x: Float[Tensor, "b t e"], batch: Batch, memory: Memory
-    ) -> Float[Tensor, "b t _"]:
+    def _recall(self, batch: Batch, memory: Memory) -> Float[Tensor, "b t _"]:
         """Go on from the states that a memory holds, and leave there those after the last token.
 
         After the first `batch.kept`, where the batch says so. Its states are those of all layers in
         turn, what was said and, of LSTMs, what cells hold, [b 1 d] each.
         """
         self.check_recalls()
+        x = self.vectors(batch)
         known = [y[:, 0].to(x.dtype) for y in memory.states]
         states: list[State] = [cast(Lstm, layer).begin(x) for layer in self.layers]
         if known:
@@ -415,11 +452,10 @@ class Recurrent(nn.Module):
             layers = [torch.cat(both, 1) for both in zip(layers, more, strict=True)]
         return torch.cat(layers, -1) if batch.all_layers else layers[-1]
 
-    def _go_on(
-        self, x: Float[Tensor, "b t e"], batch: Batch, cache: RecurrentCache
-    ) -> Float[Tensor, "b t _"]:
+    def _go_on(self, batch: Batch, cache: RecurrentCache) -> Float[Tensor, "b t _"]:
         """Read on from a cache, token by token; padding before a text is not read."""
         self.check_recalls()
+        x = self.vectors(batch)
         document = batch.visibility.document
         fresh = None if document is None else document[:, -x.shape[1] :] < 0
         states = cache.states or [cast(Lstm, layer).begin(x) for layer in self.layers]
@@ -427,7 +463,8 @@ class Recurrent(nn.Module):
         for t in range(x.shape[1]):
             states = list(states)
             one = Texts(None, None, x[:, t : t + 1].shape[:2])
-            said.append(self._read(x[:, t : t + 1], one, states)[-1])
+            layers = self._read(x[:, t : t + 1], one, states)
+            said.append(torch.cat(layers, -1) if batch.all_layers else layers[-1])
             if fresh is not None:
                 there = ~fresh[:, t, None]
                 states = [tuple(y * there for y in state) for state in states]

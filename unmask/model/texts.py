@@ -9,6 +9,14 @@ from torch import Tensor
 from unmask.batch import Batch
 
 
+def documents(batch: Batch) -> Int[Tensor, "b t"] | None:
+    """Return which document each token is of, -1 in padding; None: each row is one."""
+    document = batch.visibility.document
+    if document is None and batch.last is not None:
+        return torch.where(batch.read(), 0, -1)
+    return document
+
+
 @dataclass(frozen=True)
 class Texts:
     """Where the texts of a batch stand, so that each can be read by itself."""
@@ -22,11 +30,9 @@ class Texts:
     @classmethod
     def of(cls, batch: Batch) -> "Texts":
         """Find the texts of a batch: the runs of one document in a row, padding apart."""
-        document = batch.visibility.document
-        if document is None and batch.last is None:
-            return cls(None, None, batch.inputs.shape)
+        document = documents(batch)
         if document is None:
-            document = torch.where(batch.read(), 0, -1)
+            return cls(None, None, batch.inputs.shape)
         begins = torch.ones_like(document, dtype=torch.bool)
         begins[:, 1:] = document[:, 1:] != document[:, :-1]
         number = begins.flatten().cumsum(0) - 1

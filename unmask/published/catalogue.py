@@ -18,6 +18,7 @@ from unmask.published import (
     deberta_v2,
     distilbert,
     electra,
+    elmo,
     evolved_transformer,
     flaubert,
     gemma,
@@ -58,7 +59,7 @@ from unmask.published.card import Published
 from unmask.published.own import FAMILY, OWN, in_own_words
 
 _FAMILIES = (
-    word_vectors, lstm, awd_lstm, thoughts, sentence_encoders,
+    word_vectors, lstm, awd_lstm, elmo, thoughts, sentence_encoders,
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,

@@ -5,12 +5,13 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 
 from unmask.adapters.folder import folded
 from unmask.box import BOX
+from unmask.checkpoints import bilm
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
@@ -18,25 +19,27 @@ from unmask.files import whole, write_whole
 from unmask.finetuning.export import write_record
 from unmask.heads.model import Model
 from unmask.model.attention import copy_to_wide
+from unmask.model.elmo import ElmoArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS
 from unmask.serving.record import FACTS, read_record
 from unmask.training.loop import versions
 
-FORMATS = ("huggingface", "unmask")
+Format = Literal["huggingface", "unmask", "elmo"]
+FORMATS: tuple[str, ...] = get_args(Format)
 
 
-def model_format(name: str | None) -> Literal["huggingface", "unmask"]:
+def model_format(name: str | None) -> Format:
     """Return the format of models that is named; where none is, the one that others open.
 
     Raises:
         ValueError: it is a format of something else.
     """
-    if name is None or name == "huggingface":
+    if name is None:
         return "huggingface"
-    if name != "unmask":
+    if name not in FORMATS:
         raise ValueError(f"a model is written as {' or '.join(FORMATS)}; got --to {name}")
-    return name
+    return cast(Format, name)
 
 
 def is_card(model: str) -> bool:
@@ -55,11 +58,14 @@ def save_model(
 ) -> Path:
     """Write a model into a new folder.
 
-    Both formats open in transformers, but for heads that it lacks. In unmask.json stands `more`,
-    such as the task; without any, only "unmask" has that file, which says what made the model.
+    The first two formats open in transformers, but for heads that it lacks. In unmask.json stands
+    `more`, such as the task; without any, only "unmask" has that file, which says what made the
+    model. "elmo" is the layout of ELMo's released code, which has neither heads nor a tokenizer.
 
     Raises:
-        ValueError: there is no such format, or the folder is a file or holds something already.
+        ModuleNotFoundError: the format needs a library that is not installed.
+        ValueError: there is no such format, it is not one of this model, or the folder is a file or
+            holds something already.
     """
     if format not in FORMATS:
         raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}")
@@ -67,8 +73,14 @@ def save_model(
         raise ValueError(f"{folder}: is there already, with files in it; name a new folder")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: is a file; name a new folder")
+    a = opened.model.architecture
+    if format == "elmo" and not isinstance(a, ElmoArchitecture):
+        raise ValueError(f"format elmo is that of ELMo alone, got a {opened.card.family} model")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with whole(folder) as beside:
+        if format == "elmo":
+            bilm.write(beside, cast(ElmoArchitecture, a), opened.model.weights())
+            return folder
         write_model(beside, opened, {})
         if format == "unmask" or more:
             write_record(beside, opened, more or {})

@@ -44,7 +44,7 @@ from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
-from unmask.serving.folders import read_facts, save_model
+from unmask.serving.folders import Format, read_facts, save_model
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.tokenizer import Tokenizer
@@ -356,7 +356,7 @@ class Pipeline:
         text that has more tokens than the model has positions is cut.
 
         Raises:
-            ValueError: the model has no head.
+            ValueError: the model has no head, or none that scores texts as they are.
         """
         texts = listed(texts, "texts")
         if not self.model.specs:
@@ -377,8 +377,12 @@ class Pipeline:
             yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
         elif isinstance(head, LabelsHead):
             yield from head.scores(hidden, group.batch)
+        elif not isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead):
+            raise ValueError(
+                f"{self.card.name}: its heads serve pretraining alone "
+                f"({', '.join(heads)}); use `embed`"
+            )
         else:
-            assert isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead)
             scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
 
@@ -527,14 +531,12 @@ class Pipeline:
             raise ValueError(f"length must be at most {most}, got {length}")
         return length
 
-    def save(
-        self, folder: str | Path, *, format: Literal["huggingface", "unmask"] = "huggingface"
-    ) -> Path:
+    def save(self, folder: str | Path, *, format: Format = "huggingface") -> Path:
         """Write the model into a new folder, whole or not at all.
 
-        Both formats open here, and in transformers but for heads that it lacks. Both keep beside
-        the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the objective
-        and length of pretraining, too.
+        The first two formats open here, and in transformers but for heads that it lacks. Both keep
+        beside the model what it was fine-tuned for: columns, pattern, words; "unmask" keeps the
+        objective and length of pretraining, too. "elmo" is the layout of ELMo's released code.
 
         Raises:
             ValueError: there is no such format, or the folder exists and holds something.

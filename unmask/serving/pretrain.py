@@ -63,7 +63,7 @@ from unmask.text.records import listed
 from unmask.tokens.manifest import hash_of
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import CodePointsWithSubwords, Frame, Special
+from unmask.tokens.vocabulary import CodePointsWithSubwords, Frame, Special, SpelledWords
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
 from unmask.training.data import (
@@ -633,8 +633,8 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
 
 
 def _lacks_subwords(tokenizer: Tokenizer | None, card: Published) -> bool:
-    """Say whether a tokenizer knows none of the subwords that a card's loss is about."""
-    wanted = isinstance(card.tokenizer.vocabulary, CodePointsWithSubwords)
+    """Say whether a tokenizer knows none of the subwords or words that a card's loss is about."""
+    wanted = isinstance(card.tokenizer.vocabulary, CodePointsWithSubwords | SpelledWords)
     return wanted and tokenizer is not None and tokenizer.special.subwords is None
 
 

@@ -26,6 +26,7 @@ from unmask.tokens.vocabulary import (
     CodePoints,
     CodePointsWithSubwords,
     SentencePieceBPE,
+    SpelledWords,
     TokenizerSpec,
     Unigram,
     WordPiece,
@@ -58,6 +59,8 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     kind, frame = spec.vocabulary, spec.frame
     if isinstance(kind, CodePoints | CodePointsWithSubwords):
         raise ValueError("code points are no pipeline, and nothing of them is learned")
+    if isinstance(kind, SpelledWords):
+        raise ValueError("bytes that begin words or not are a pipeline that is not learned")
     special = names(frame)
     if isinstance(kind, Bytes):
         learned = pipeline.byte_tokens(_numbered(special, pipeline.byte_characters()))
@@ -241,15 +244,29 @@ def _characters(
 def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
     how = {"lowercase": kind.lowercase, "punctuation": kind.punctuation}
     shell = pipeline.words(_numbered(special, []), unknown, **how)
+    words = frequent(kind.size, special, shell, texts, kind.least)
+    return pipeline.words(_numbered(special, words), unknown, **how)
+
+
+def frequent(
+    size: int, special: tuple[str, ...], shell: Tokenizer, texts: Iterable[str], least: int = 1
+) -> list[str]:
+    """Return the most frequent words of texts, as the pipeline `shell` cuts them.
+
+    Those that are there `least` times; with the special tokens `size`, or fewer where the texts
+    have no more.
+
+    Raises:
+        ValueError: the special tokens leave no room, or there is no text.
+    """
     frequency = _count(texts, shell, special)
-    room = _room(kind.size, special, [])
-    seen = [w for w, n in frequency.items() if n >= kind.least and w not in special]
+    room = _room(size, special, [])
+    seen = [w for w, n in frequency.items() if n >= least and w not in special]
     if not seen:
         raise ValueError(
-            f"there is no text to learn from: no word stands there {kind.least} times or more"
+            f"there is no text to learn from: no word stands there {least} times or more"
         )
-    words = sorted(seen, key=lambda w: (-frequency[w], w))[:room]
-    return pipeline.words(_numbered(special, words), unknown, **how)
+    return sorted(seen, key=lambda w: (-frequency[w], w))[:room]
 
 
 def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:

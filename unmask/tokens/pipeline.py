@@ -108,6 +108,30 @@ def byte_tokens(vocab: Mapping[str, int]) -> Tokenizer:
     return backend
 
 
+def spelled(frame: Frame, *, punctuation: bool = True) -> Tokenizer:
+    """Build ELMo's: every byte is a token, another one where it does not begin a word.
+
+    Args:
+        frame: its tokens come first.
+        punctuation: signs are words of their own, each. Otherwise words are what white space parts.
+    """
+    shown = byte_characters()
+    pieces = [*names(frame), *shown, *(f"##{c}" for c in shown)]
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([_word_by_word(punctuation), as_bytes])
+    space = byte_characters()[ord(" ")]
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix="##", cleanup=False),
+            decoders.Replace(" ", space),
+            decoders.ByteLevel(),
+        ]
+    )
+    return finish(backend, frame)
+
+
 NEVER = 11
 """The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
 
@@ -160,10 +184,14 @@ def words(
     backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
     if lowercase:
         backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    if punctuation:
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_OR_SIGN), "removed", invert=True)
+    backend.pre_tokenizer = _word_by_word(punctuation)
     return backend
+
+
+def _word_by_word(punctuation: bool) -> pre_tokenizers.PreTokenizer:
+    if not punctuation:
+        return pre_tokenizers.WhitespaceSplit()
+    return pre_tokenizers.Split(Regex(_WORD_OR_SIGN), "removed", invert=True)
 
 
 _WORD_OR_SIGN = r"[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}\p{N}]+)*|\S"

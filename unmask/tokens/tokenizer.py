@@ -23,7 +23,7 @@ from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
 from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.text.sentences import sentences
-from unmask.tokens import code_points, pipeline, subwords
+from unmask.tokens import code_points, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
 from unmask.tokens.files import byt5_frame, code_points_frame, read
 from unmask.tokens.vocabulary import (
@@ -31,6 +31,7 @@ from unmask.tokens.vocabulary import (
     BPE,
     BYT5,
     CANINE,
+    ELMO,
     GPT2,
     LLAMA,
     ROBERTA,
@@ -44,6 +45,7 @@ from unmask.tokens.vocabulary import (
     Frame,
     SentencePieceBPE,
     Special,
+    SpelledWords,
     TokenizerSpec,
     Unigram,
     Vocabulary,
@@ -54,10 +56,11 @@ from unmask.tokens.vocabulary import (
 )
 
 __all__ = [
-    "BERT", "BPE", "BYT5", "CANINE", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS", "ByT5Tokenizer",
-    "ByteBPE", "Bytes", "Characters", "CodePointTokenizer", "CodePoints",
-    "CodePointsWithSubwords", "Frame", "SentencePieceBPE", "Special", "Tokenizer", "TokenizerSpec",
-    "Unigram", "Vocabulary", "WordPiece", "Words", "learn",
+    "BERT", "BPE", "BYT5", "CANINE", "ELMO", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS",
+    "ByT5Tokenizer", "ByteBPE", "Bytes", "Characters", "CodePointTokenizer", "CodePoints",
+    "CodePointsWithSubwords", "Frame", "SentencePieceBPE", "Special", "SpelledTokenizer",
+    "SpelledWords", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "Words",
+    "learn",
 ]  # fmt: skip
 
 
@@ -293,7 +296,8 @@ class Tokenizer:
         tokenizer.model, ...). tokenizer_config.json, special_tokens_map.json, added_tokens.json and
         config.json beside it say the roles of special tokens. Where they say that the tokens are
         code points, there is no other file but, where a loss needs them, subwords.txt; and none
-        where they are ByT5's bytes.
+        where they are ByT5's bytes. Where a loss asks for words that are read in bytes, words.txt
+        has these.
 
         Raises:
             FileNotFoundError: none of these is there.
@@ -303,7 +307,11 @@ class Tokenizer:
         if frame is not None:
             return CodePointTokenizer(frame, subwords.read(Path(folder)))
         of_bytes = byt5_frame(Path(folder))
-        return cls(*read(Path(folder))) if of_bytes is None else ByT5Tokenizer(*of_bytes)
+        if of_bytes is not None:
+            return ByT5Tokenizer(*of_bytes)
+        known = spelled.read(Path(folder))
+        backend, frame = read(Path(folder))
+        return cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
 
     def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
@@ -516,6 +524,36 @@ class ByT5Tokenizer(Tokenizer):
         write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 
+class SpelledTokenizer(Tokenizer):
+    """Text <-> bytes that say where words begin, with words beside them that a loss asks for.
+
+    Those are `Special.subwords`; the tokenizer neither reads nor writes them.
+    """
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, frame: Frame, known: spelled.KnownWords
+    ) -> None:
+        """Wrap a pipeline (`pipeline.spelled`), and the words."""
+        super().__init__(backend, frame)
+        self._known = known
+        self.special = replace(self.special, subwords=known)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = self._backend.to_str(), self.frame, self._known
+        return _restore_spelled, state, self._beside()
+
+    def framed(self, frame: Frame) -> "SpelledTokenizer":
+        """Return this tokenizer with another frame."""
+        return SpelledTokenizer(super().framed(frame)._backend, frame, self._known)
+
+    def save(
+        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+    ) -> None:
+        """Write what every tokenizer writes, and the words."""
+        super().save(folder, length=length, segments=segments)
+        spelled.save(self._known, folder)
+
+
 _SPECIAL_NAME = re.compile("|".join(map(re.escape, code_points.SPECIAL)))
 
 
@@ -533,6 +571,10 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         return CodePointTokenizer(spec.frame)
     if isinstance(spec.vocabulary, CodePointsWithSubwords):
         return CodePointTokenizer(spec.frame, subwords.learned(spec.vocabulary.size, texts))
+    if isinstance(spec.vocabulary, SpelledWords):
+        backend = pipeline.spelled(spec.frame)
+        known = spelled.learned(spec.vocabulary.size, backend, texts)
+        return SpelledTokenizer(backend, spec.frame, known)
     if isinstance(spec.vocabulary, Bytes) and spec.vocabulary.spare is not None:
         return ByT5Tokenizer(spec.frame, spec.vocabulary.spare)
     return Tokenizer(learning.backend(spec, texts), spec.frame)
@@ -540,6 +582,10 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 def _restore(state: str, frame: Frame) -> Tokenizer:
     return Tokenizer(tokenizers.Tokenizer.from_str(state), frame)
+
+
+def _restore_spelled(state: str, frame: Frame, known: spelled.KnownWords) -> SpelledTokenizer:
+    return SpelledTokenizer(tokenizers.Tokenizer.from_str(state), frame, known)
 
 
 def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:

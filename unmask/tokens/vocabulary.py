@@ -20,7 +20,7 @@ class Cut(NamedTuple):
 
 
 @runtime_checkable
-class Subwords(Protocol):
+class Beside(Protocol):
     """A vocabulary beside that of the text, whose tokens are characters; for a loss alone."""
 
     @property
@@ -29,8 +29,20 @@ class Subwords(Protocol):
         ...
 
     def cut(self, characters: Int[np.ndarray, "t"]) -> Cut:
-        """Find the subwords of a text; characters of unknown words and spaces are in none."""
+        """Find its tokens in a text; characters of spaces are in none."""
         ...
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Say what a person should see for each id."""
+        ...
+
+
+@runtime_checkable
+class Subwords(Beside, Protocol):
+    """Such a vocabulary of pieces, which can be written in the place of each other.
+
+    Characters of words that it does not know are in none of its tokens.
+    """
 
     def spell(self, subword: int) -> Int[np.ndarray, "l"]:
         """Give the characters of a subword."""
@@ -38,10 +50,6 @@ class Subwords(Protocol):
 
     def as_long(self, subword: int) -> Int[np.ndarray, "k"]:
         """List the subwords of as many characters, itself among them."""
-        ...
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Say what a person should see for each id."""
         ...
 
 
@@ -74,8 +82,9 @@ class Special:
     """What a decoder reads behind `start`, before what it says. None: what stands before a text."""
     ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
-    subwords: Subwords | None = field(default=None, compare=False, repr=False)
-    """Of characters: the subwords that an objective may ask for in their place (CANINE-S)."""
+    subwords: Beside | None = field(default=None, compare=False, repr=False)
+    """Of characters: the subwords, or the words, that an objective may ask for in their place
+    (CANINE-S, ELMo)."""
 
     @property
     def blank(self) -> int | None:
@@ -236,6 +245,11 @@ CANINE = Frame(
     before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
 )  # fmt: skip
 
+ELMO = Frame(
+    pad="<pad>", start="<S>", end="</S>",
+    before=("<S>",), between=("</S>", "<S>"), after=("</S>",),
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTokens:
@@ -358,6 +372,13 @@ class CodePointsWithSubwords:
     size: int = 119_547
 
 
+@dataclass(frozen=True)
+class SpelledWords:
+    """Bytes that say where words begin, and beside them `size` words for a loss (ELMo)."""
+
+    size: int = 793_471
+
+
 Vocabulary = (
     WordPiece
     | ByteBPE
@@ -369,6 +390,7 @@ Vocabulary = (
     | Words
     | CodePoints
     | CodePointsWithSubwords
+    | SpelledWords
 )
 
 KINDS: Mapping[str, type] = {

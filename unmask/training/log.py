@@ -395,7 +395,7 @@ def _quality(report: Report) -> str:
         return ""
     if first not in accuracy:  # no answer is right or wrong: numbers are asked for
         return f"squared error {parts[first]:6.4g}"
-    if first.startswith("next_token"):
+    if first.startswith(("next_token", "both_sides")):
         return f"perplexity {math.exp(min(parts[first], 80)):7.4g}"
     return f"{accuracy[first]:6.1%} right"
 

@@ -1,0 +1,137 @@
+"""One table of word vectors: each method on the same words, beside gensim at equal settings.
+
+    python benchmarks/word_vectors.py --data TEXT... --tests PAIRS... --out FOLDER
+
+The text is tokenized once (`unmask prepare`), so that all have the same vocabulary. Each method is
+a process of its own, `unmask pretrain` with all cores; its seconds are those of the process, pairs
+counted, and its memory the most that it held. gensim reads the same sentences from a file, one a
+line, which is its fastest way, with as many threads; its seconds are those of building the
+vocabulary and learning. What is finished is not done again.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from unmask.serving.spaces import evaluate_space, open_space
+from unmask.tokens.shards import Shards
+from unmask.vectors.corpus import count_ids, lexicon_of, of_shards
+from unmask.vectors.similarity import PairScore
+from unmask.vectors.space import Space
+
+OURS = {
+    "svd-ppmi-mini": (), "word2vec-cbow-mini": (), "word2vec-skipgram-mini": (),
+    "fasttext-mini": (), "glove-mini": (),
+}  # fmt: skip
+THEIRS = {"gensim-cbow": (0, 0.05), "gensim-skipgram": (1, 0.025)}
+SHOWN = ("WS-353-ALL", "SIMLEX-999", "MEN-TR-3k", "RW-STANFORD")
+
+
+def learn(name: str, width: int, shards: Path, out: Path, threads: int) -> dict[str, float]:
+    """Learn vectors by the command, and give what it cost."""
+    command = [
+        sys.executable, "-m", "unmask.cli", "pretrain", name, "--data", str(shards), "--out",
+        str(out), "--threads", str(threads), "--quiet", "--set", f"architecture.d_model={width}",
+    ]  # fmt: skip
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - began
+    memory = json.loads((out / "timing.jsonl").read_text().splitlines()[-1])["memory_bytes"]
+    return {"seconds": seconds, "memory": memory}
+
+
+def gensim(kind: str, width: int, sentences: Path, threads: int) -> tuple[Space, dict[str, float]]:
+    """Learn with gensim at the settings of the cards."""
+    from gensim.models import Word2Vec
+
+    skipgram, rate = THEIRS[kind]
+    began = time.perf_counter()
+    model = Word2Vec(
+        corpus_file=str(sentences), vector_size=width, window=5, negative=5, sample=1e-3,
+        sg=skipgram, alpha=rate, min_alpha=1e-4, min_count=1, workers=threads, epochs=5,
+    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Space.from_gensim(model.wv), {"seconds": seconds, "memory": memory}
+
+
+def write_sentences(shards: Shards, out: Path) -> int:
+    """Write the words that get a vector, a sentence a line; give how many there are."""
+    corpus = of_shards(shards)
+    words = lexicon_of(shards.tokenizer, count_ids(corpus), least=1)
+    with out.open("w", encoding="utf-8") as file:
+        for chunk in corpus.chunks(2**20):
+            for start, end in chunk.sentences.tolist():
+                rows = words.row_of[chunk.part.ids[start:end]]
+                file.write(" ".join(words.words[i] for i in rows[rows >= 0].tolist()) + "\n")
+    return words.n_words
+
+
+def scores(space: Space, tests: list[str]) -> dict[str, float]:
+    """Give Spearman's rank correlation of each file of pairs (with unknown ones), and analogies."""
+    found: dict[str, float] = {}
+    for one in evaluate_space(space, tests, terminal=None):
+        if isinstance(one, PairScore):
+            found[one.name] = one.spearman_all or 0.0
+        else:
+            found[one.name] = one.total.add or 0.0
+    return found
+
+
+def main() -> None:
+    """Do what is not done, then print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--tests", nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--widths", default="100,300")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    shards, sentences = given.out / "shards", given.out / "sentences.txt"
+    if not (shards / "shards.json").is_file():
+        prepare = [sys.executable, "-m", "unmask.cli", "prepare", *given.data, "--out", str(shards)]
+        subprocess.run([*prepare, "--model", "word2vec-skipgram-mini"], check=True)
+    n_words = write_sentences(Shards.open(shards), sentences)
+    for width in map(int, given.widths.split(",")):
+        for name in [*OURS, *THEIRS]:
+            result = given.out / f"{name}-{width}.json"
+            if result.exists() or given.only not in name:
+                continue
+            if name in OURS:
+                run = given.out / f"{name}-{width}"
+                cost = learn(name, width, shards, run, given.threads)
+                space = open_space(run)
+            else:
+                # In a child, so that its memory is its own.
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+                    asked = child.submit(gensim, name, width, sentences, given.threads)
+                    space, cost = asked.result()
+            result.write_text(json.dumps(cost | {"scores": scores(space, given.tests)}))
+            print(result, flush=True)
+    table(given.out, n_words)
+
+
+def table(out: Path, n_words: int) -> None:
+    """Print all results."""
+    print(f"{n_words:,} words of text")
+    print("| | seconds | memory, GB |", " | ".join(SHOWN), "| analogies |")
+    print("| --- |" + " ---: |" * (3 + len(SHOWN)))
+    for path in sorted(out.glob("*.json")):
+        found = json.loads(path.read_text())
+        cells = [f"{found['seconds']:,.0f}", f"{found['memory'] / 1e9:.1f}"]
+        cells += [f"{100 * found['scores'].get(name, 0):.1f}" for name in SHOWN]
+        other = [v for k, v in found["scores"].items() if k.startswith("questions")]
+        print(f"| {path.stem} |", " | ".join([*cells, f"{100 * sum(other):.1f}"]), "|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""ELMo's released layout: what bilm-tf said of its own small model, and what is written comes back.
+
+The reference: https://github.com/allenai/bilm-tf, tests/fixtures/model, Apache-2.0.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import unmask
+from unmask.batch import Batch
+from unmask.checkpoints import bilm
+from unmask.checkpoints.huggingface import open_folder
+from unmask.heads.model import Model
+from unmask.model.elmo import ElmoArchitecture
+from unmask.model.spelling import Spelling
+from unmask.tokens.spelled import begin_words
+
+h5py = pytest.importorskip("h5py")
+FIXTURE = Path("/work/shared/data/checkpoints/bilm-tf-elmo-fixture")
+SMALL = ElmoArchitecture(
+    d_model=8, embed_width=4, n_layers=2, d_ff=12, clip=3.0,
+    spelling=Spelling(width=3, filters=((1, 3), (3, 5)), activation="tanh"),
+)  # fmt: skip
+
+
+def written(folder: Path, a: ElmoArchitecture = SMALL) -> Model:
+    model = Model(a, {}).initialize(0)
+    for p in model.parameters():
+        torch.nn.init.normal_(p)
+    bilm.write(folder, a, model.weights())
+    return model
+
+
+def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
+    none = {"dropout": 0.0, "input_dropout": 0.0, "final_dropout": 0.0, "attention_dropout": 0.0}
+    return replace(a, **none)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"clip": None, "n_layers": 1, "residual": False},
+        {"spelling": replace(SMALL.spelling, highways=0, activation="relu")},
+    ],
+)
+def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
+    a = replace(SMALL, **change)
+    model = written(tmp_path, a)
+    opened = open_folder(tmp_path)
+    assert (opened.missing, opened.extra, opened.model.specs) == ((), (), {})
+    assert without_dropout(opened.card.architecture) == without_dropout(a)
+    for name, x in model.weights().items():
+        # 1 is taken from biases of forget gates, and added again
+        torch.testing.assert_close(opened.model.weights()[name], x, rtol=0, atol=2e-7)
+    again = unmask.load(tmp_path).save(tmp_path / "again", format="elmo")
+    with (
+        h5py.File(tmp_path / bilm.WEIGHTS) as one,
+        h5py.File(again / bilm.WEIGHTS) as other,
+    ):
+        names: list[str] = []
+        one.visititems(lambda n, x: names.append(n) if isinstance(x, h5py.Dataset) else None)
+        for name in names:
+            np.testing.assert_allclose(one[name], other[name], rtol=0, atol=2e-7)
+    assert (tmp_path / bilm.OPTIONS).read_text() == (again / bilm.OPTIONS).read_text()
+
+
+def test_gates_stand_where_the_released_code_has_them(tmp_path: Path) -> None:
+    model = written(tmp_path)
+    cell = model.backbone.backward_layers[1]
+    with h5py.File(tmp_path / bilm.WEIGHTS) as file:
+        group = file["RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell"]
+        w, b = torch.from_numpy(group["W_0"][()]), torch.from_numpy(group["B"][()])
+        assert (w.shape, group["W_P_0"].shape) == ((4 + 4, 4 * 6), (6, 4))
+    x, h = torch.randn(1, 4), torch.randn(1, 4)
+    i, new, forget, out = (torch.cat((x, h), -1) @ w + b).chunk(4, -1)
+    ours = cell.reads(x) + cell.recalls(h)
+    torch.testing.assert_close(ours, torch.cat((i, forget + 1, new, out), -1))
+
+
+def test_a_folder_reads_texts_that_are_tokenized(tmp_path: Path) -> None:
+    written(tmp_path)
+    model = unmask.load(tmp_path)
+    text = "The U.S. , they 're seventh-seeded ."
+    ids = model.tokenizer.encode(text).ids
+    assert int(begin_words(ids).sum()) == len(text.split())
+    (rows,) = model.embed([text], pooling="none")
+    assert rows.shape == (len(ids) + 2, 8)
+    model.save(tmp_path / "ours")
+    again = unmask.load(tmp_path / "ours")
+    np.testing.assert_array_equal(again.embed([text], pooling="none")[0], rows)
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "said"),
+    [
+        ("lstm", "proj_clip", 5, "must be the same"),
+        ("char_cnn", "activation", "selu", "activation must be one of relu, tanh"),
+        ("char_cnn", "n_characters", 300, "n_characters must be"),
+        ("char_cnn", "filters", [[1, 4], [3, 5]], "has shape"),
+        ("lstm", "projection_dim", 6, "projection_dim must be below"),
+        ("lstm", "n_layers", 3, "lacks RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"),
+        ("lstm", "dim", None, "options.json: "),
+    ],
+)
+def test_options_that_do_not_fit_are_named(
+    part: str, key: str, value: object, said: str, tmp_path: Path
+) -> None:
+    written(tmp_path)
+    options = json.loads((tmp_path / bilm.OPTIONS).read_text())
+    options[part][key] = value
+    (tmp_path / bilm.OPTIONS).write_text(json.dumps(options))
+    with pytest.raises(ValueError, match=said):
+        open_folder(tmp_path)
+
+
+def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / bilm.WEIGHTS
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="truncated or damaged"):
+        open_folder(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "other.hdf5").write_bytes(whole)
+    changes = {
+        "is a link": h5py.ExternalLink("elsewhere/other.hdf5", "char_embed"),
+        "no array of": np.zeros((261, 3), np.int64),
+        r"lacks char_embed": None,
+    }
+    for said, value in changes.items():
+        path.write_bytes(whole)
+        with h5py.File(path, "r+") as file:
+            del file["char_embed"]
+            if value is not None:
+                file["char_embed"] = value
+        with pytest.raises(ValueError, match=said):
+            open_folder(tmp_path)
+
+
+def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch) -> None:
+    written(tmp_path)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ModuleNotFoundError, match=r"unmask\[elmo\]"):
+        open_folder(tmp_path)
+
+
+def test_other_models_are_not_written_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="of ELMo alone, got a bert model"):
+        unmask.load("unmask-mini-en").save(tmp_path / "x", format="elmo")
+
+
+def theirs() -> Iterator[tuple[int, int, str, Tensor]]:
+    """Give place, list, sentence, and what bilm-tf says of its words, batch by batch."""
+    lists = json.loads((FIXTURE / "lm_embeddings_sentences.json").read_text())
+    said = [h5py.File(FIXTURE / f"lm_embeddings_{k}.hdf5") for k in range(len(lists))]
+    for i in range(len(lists[0])):
+        for k, file in enumerate(said):
+            yield i, k, lists[k][i], torch.cat(list(torch.from_numpy(file[str(i)][()])), -1)
+
+
+@pytest.mark.skipif(not FIXTURE.is_dir(), reason="bilm-tf's fixture is not here")
+@torch.no_grad()
+def test_layers_equal_those_of_the_released_code() -> None:
+    """Its network goes on from sentence to sentence of a list, which ours never does.
+
+    So the first sentence of each list is read as ours reads any; those after it by the same cells,
+    from the states which these were left in.
+    """
+    model = unmask.load(FIXTURE)
+    network = model.model.backbone
+    stacks = (network.layers, network.backward_layers)
+    states: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
+    for i, k, sentence, expected in theirs():
+        ids = model.tokenizer.encode(sentence).ids
+        starts = 1 + np.flatnonzero(begin_words(ids))
+        batch = Batch(inputs=torch.tensor([[1, *ids.tolist(), 2]]))
+        if i == 0:
+            alone = network(batch)[0, starts]
+            torch.testing.assert_close(alone, expected, rtol=0, atol=1e-5)
+        x, words = network.laid(batch)
+        ways: list[Tensor] = []
+        for way, stack in enumerate(stacks):
+            y = words.turned(x) if way else x
+            for j, cell in enumerate(stack):
+                y, states[k, way, j] = cell(y, states.get((k, way, j), cell.begin(y)))
+            ways.append(words.turned(y) if way else y)
+        found = words.together(torch.cat(ways, -1))[0, starts]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)

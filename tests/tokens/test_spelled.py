@@ -1,0 +1,104 @@
+"""Bytes that say where words begin, and the words of a loss."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.tokens import pipeline
+from unmask.tokens.spelled import INSIDE, N_SPECIAL, SIZE, KnownWords, begin_words, read, save
+from unmask.tokens.tokenizer import SpelledTokenizer, Tokenizer, learn
+from unmask.tokens.vocabulary import ELMO, SpelledWords, TokenizerSpec
+
+LEARNED = learn(
+    TokenizerSpec(SpelledWords(11), ELMO), ["the cat, the dog; the cat's étés", "the été"]
+)
+KNOWN = LEARNED.special.subwords
+BARE = Tokenizer(pipeline.spelled(ELMO, punctuation=False), ELMO)
+
+
+def words(tokenizer: Tokenizer, text: str) -> list[str]:
+    ids = tokenizer.encode(text).ids
+    starts = np.flatnonzero(begin_words(ids))
+    return [tokenizer.decode(part) for part in np.split(ids, starts[1:])] if len(ids) else []
+
+
+def test_ids_are_bytes_behind_the_special_tokens() -> None:
+    ids = LEARNED.encode("a é").ids
+    assert ids.tolist() == [N_SPECIAL + 97, N_SPECIAL + 0xC3, INSIDE + 0xA9]
+    assert (LEARNED.size, BARE.size) == (SIZE, SIZE)
+    assert LEARNED.pieces([*ids, 1, INSIDE + 98]) == ["a", "\\xc3", "##\\xa9", "<S>", "##b"]
+
+
+SEPARATORS = "\x1c\x1d\x1e\x1f"
+"""White space to Python, but not to Unicode."""
+
+
+@given(st.text(st.characters(exclude_characters=SEPARATORS, exclude_categories=["Cs"])))
+def test_any_text_comes_back_with_single_spaces(text: str) -> None:
+    assert BARE.decode(BARE.encode(text).ids) == " ".join(text.split())
+    parted = LEARNED.decode(LEARNED.encode(text).ids)
+    assert "".join(parted.split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The cat's, (U.S. too)", ["The", "cat's", ",", "(", *"U.S.", "too", ")"]),
+        ("1,000 e-mails--3.5%!", ["1", ",", "000", "e", "-", "mails", *"--3.5%!"]),
+        ("end—of “so” a/b", ["end", "—", "of", "“", "so", "”", "a", "/", "b"]),
+        ("<S> [x]", ["<", "S", ">", "[", "x", "]"]),
+    ],
+)  # fmt: skip
+def test_punctuation_is_a_word_but_within_one(text: str, expected: list[str]) -> None:
+    assert words(LEARNED, text) == expected
+    assert words(BARE, text) == text.split()
+
+
+def test_words_of_the_loss_are_found_where_they_begin() -> None:
+    words = ("the", ",", ";", "cat", "cat's", "dog", "été", "étés")
+    assert KNOWN.vocabulary == ("<S>", "</S>", "<UNK>", *words)
+    text = LEARNED.encode("the étés' cats")
+    cut = KNOWN.cut(text.ids)
+    assert KNOWN.pieces(cut.subwords.ids.tolist()) == ["the", "étés", "<UNK>", "<UNK>"]
+    assert cut.starts.tolist() == [0, 3, 9, 10]
+    torn = np.array([INSIDE + 116, *LEARNED.encode("the").ids, 2, INSIDE + 97])
+    cut = KNOWN.cut(torn)  # what continues a word from before, and follows an end, is in none
+    assert (KNOWN.pieces(cut.subwords.ids.tolist()), cut.starts.tolist()) == (["the"], [1])
+    assert (
+        KNOWN.pieces(KNOWN.cut(BARE.encode("<UNK> <S>").ids).subwords.ids.tolist()) == ["<UNK>"] * 2
+    )
+
+
+def test_a_folder_and_a_copy_have_the_words(tmp_path: Path) -> None:
+    LEARNED.save(tmp_path)
+    for again in (Tokenizer.load(tmp_path), pickle.loads(pickle.dumps(LEARNED))):
+        assert isinstance(again, SpelledTokenizer)
+        assert again.special.subwords.vocabulary == KNOWN.vocabulary
+        assert again.encode("the étés").ids.tolist() == LEARNED.encode("the étés").ids.tolist()
+    BARE.save(tmp_path / "bare")
+    bare = Tokenizer.load(tmp_path / "bare")
+    assert bare.special.subwords is None
+    assert words(bare, "a,b c") == ["a,b", "c"]
+    save(KNOWN, tmp_path / "bare")
+    assert read(tmp_path / "bare").vocabulary == KNOWN.vocabulary
+
+
+def test_a_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    for text, said in (
+        (b"a\nb\n", "must begin with <S>, </S>, <UNK>, got a, b"),
+        (b"<S>\n</S>\n<UNK>\nx\nx\n", "'x' stands twice"),
+        (b"<S>\n\xff\n", "is not UTF-8"),
+    ):
+        path.write_bytes(text)
+        with pytest.raises(ValueError, match=said):
+            read(tmp_path)
+    with pytest.raises(ValueError, match="no text"):
+        learn(TokenizerSpec(SpelledWords(9), ELMO), [" "])
+    with pytest.raises(ValueError, match="too small"):
+        learn(TokenizerSpec(SpelledWords(3), ELMO), ["a"])
+    assert KnownWords(("<S>", "</S>", "<UNK>")).special.size == 3

@@ -1,0 +1,76 @@
+"""ELMo: Peters et al. 2018, "Deep contextualized word representations", arXiv:1802.05365."""
+
+from dataclasses import replace
+
+from unmask.heads.both_sides import BothSides
+from unmask.heads.labels import Labels
+from unmask.hiding.objectives import FromBothSides
+from unmask.model.elmo import ElmoArchitecture
+from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.spelling import Spelling
+from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.published.card import Paper, Published
+from unmask.tokens.vocabulary import ELMO as FRAME
+from unmask.tokens.vocabulary import SpelledWords, TokenizerSpec
+
+PAPER = Paper(
+    title="Deep contextualized word representations",
+    authors="Peters, Neumann, Iyyer, Gardner, Clark, Lee, Zettlemoyer",
+    year=2018,
+    arxiv="1802.05365",
+)
+
+ELMO = Published(
+    name="elmo",
+    family="elmo",
+    paper=PAPER,
+    architecture=ElmoArchitecture(
+        d_model=1024,  # section 3.4: 512 of each direction
+        embed_width=512,  # section 3.4
+        n_layers=2,  # section 3.4
+        d_ff=8192,  # section 3.4: 4096 of each direction
+        clip=3.0,  # released code
+        spelling=Spelling(
+            width=16,  # released code; section 3.4: 2048 filters, two highways
+            filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+        ),
+        dropout=0.1, input_dropout=0.1, final_dropout=0.1,  # released code
+    ),
+    heads={"both_sides": BothSides(size=793_471, cutoffs=(20_000, 200_000))},
+    labels=Labels(pool="max", dense=False),
+    objective=FromBothSides(),
+    tokenizer=TokenizerSpec(SpelledWords(793_471), FRAME),  # released code
+    length=512,
+    batch_tokens=96 * 512,  # released code: 20 words in 128 rows on each of three devices
+    rate=1e-3,
+    training={
+        **SENTENCES,
+        "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
+        "schedule": {"kind": "Constant"},  # released code
+        "clip": 10.0,  # released code
+    },
+    parameters=147_272_625,
+    names=OWN_NAMES,
+    fields=own_fields("elmo", ElmoArchitecture),
+    note="Of these, 93,600,848 are the network's, which alone are published. Its code trains with "
+    "Adagrad, and lets rows of 20 words go on where those of the step before ended.",
+)  # fmt: skip
+ELMO_MINI = replace(
+    ELMO,
+    name="elmo-mini",
+    architecture=replace(
+        ELMO.architecture, d_model=256, embed_width=128, d_ff=1024,
+        spelling=Spelling(filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), highways=1),
+        dropout=0.0, input_dropout=0.0, final_dropout=0.0,
+    ),
+    heads={"both_sides": BothSides(size=16_384, cutoffs=(2_000,))},
+    tokenizer=TokenizerSpec(SpelledWords(16_384), FRAME),
+    length=512,
+    batch_tokens=16_384,
+    rate=3e-3,
+    training={**SMALL_SCALE, **SENTENCES},
+    parameters=3_509_713,
+    note="Not in the paper: for two CPU cores.",
+)  # fmt: skip
+
+CARDS = (ELMO_MINI, ELMO)

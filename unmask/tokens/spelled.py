@@ -1,0 +1,118 @@
+"""Words spelled in bytes, whose tokens also say where words begin; and words for a loss (ELMo).
+
+Peters et al. 2018, arXiv:1802.05365, section 3.4: words are read by their characters, so that any
+can be read; they are asked for by name, so that those asked for are of a list. A text is read in
+the bytes of UTF-8 (released code, `UnicodeCharsVocabulary`).
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+from tokenizers import Tokenizer
+
+from unmask.batch import WORD, Tokens
+from unmask.files import write_whole
+from unmask.tokens import learn, pipeline
+from unmask.tokens.vocabulary import ELMO, Cut, Special, names
+
+N_SPECIAL = len(names(ELMO))
+"""The first ids: padding, and what begins and ends a text."""
+INSIDE = N_SPECIAL + 256
+"""From here on ids are bytes that do not begin a word; below, those that do."""
+SIZE = INSIDE + 256
+"""Ids."""
+FILE = "words.txt"
+"""One word a line, its id the number of the line, from 0; as the released code's vocabulary."""
+BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
+"""The first three of them."""
+
+
+def begin_words(ids: Int[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    """Say which tokens begin a word; special ones are none."""
+    return (ids >= N_SPECIAL) & (ids < INSIDE)
+
+
+class KnownWords:
+    """The words of a loss, by id."""
+
+    def __init__(self, vocabulary: tuple[str, ...]) -> None:
+        """Take the words by id.
+
+        Raises:
+            ValueError: one stands twice, or the first three are not <S>, </S> and <UNK>.
+        """
+        first = (BEGIN, END, UNKNOWN)
+        if vocabulary[:3] != first:
+            raise ValueError(
+                f"the words must begin with {', '.join(first)}, got {', '.join(vocabulary[:3])}"
+            )
+        self._ids = {word.encode(): i for i, word in enumerate(vocabulary)}
+        if len(self._ids) < len(vocabulary):
+            twice = next(w for i, w in enumerate(vocabulary) if self._ids[w.encode()] != i)
+            raise ValueError(f"the word {twice!r} stands twice")
+        self.vocabulary = vocabulary
+        self.special = Special(
+            size=len(vocabulary), pad=2, start=0, end=1, unknown=2, ids=frozenset({0, 1, 2})
+        )
+        for word in first:  # in a text their names are text
+            del self._ids[word.encode()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KnownWords, (self.vocabulary,)
+
+    def cut(self, characters: Int[np.ndarray, "t"]) -> Cut:
+        """Find the words of a text, unknown ones too; what continues one from before is in none."""
+        starts = np.flatnonzero(begin_words(characters))
+        # What is special ends a word as well, and is cut off with what follows it.
+        ends = np.flatnonzero(characters < INSIDE)
+        ends = np.append(ends, len(characters))[np.searchsorted(ends, starts, "right")]
+        spelled = ((characters - N_SPECIAL) % 256).astype(np.uint8).tobytes()
+        unknown = self.special.unknown
+        found = [
+            self._ids.get(spelled[a:b], unknown)
+            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+        return Cut(Tokens(np.array(found, np.int64), np.full(len(found), WORD, np.uint8)), starts)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Write each id as its word."""
+        return [self.vocabulary[i] for i in ids]
+
+
+def learned(size: int, backend: Tokenizer, texts: Iterable[str]) -> KnownWords:
+    """Take the `size` most frequent words of texts, as the pipeline cuts them.
+
+    Raises:
+        ValueError: the size leaves no room beside the special tokens, or there is no text.
+    """
+    special = (BEGIN, END, UNKNOWN)
+    byte = {character: i for i, character in enumerate(pipeline.byte_characters())}
+    words: Sequence[str] = learn.frequent(size, special, backend, texts)
+    found = [bytes(byte[c] for c in word).decode("utf-8", "replace") for word in words]
+    return KnownWords((*special, *dict.fromkeys(found)))
+
+
+def save(words: KnownWords, folder: Path) -> None:
+    """Write the words into a folder."""
+    write_whole(folder / FILE, "\n".join(words.vocabulary) + "\n")
+
+
+def read(folder: Path) -> KnownWords | None:
+    """Read the words of a folder; None: it has none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+        return KnownWords(tuple(line.removesuffix("\r") for line in lines))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
