@@ -21,6 +21,7 @@ import typer
 
 if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
+    from unmask.finetuning.in_domain import InDomain
     from unmask.finetuning.suite import SuiteRun
     from unmask.finetuning.tuned import Tuned
     from unmask.serving.pipeline import Answered, Pipeline
@@ -619,6 +620,24 @@ def finetune(
     initialize: Annotated[
         Literal["pretrained", "random"], _option("--initialize", help="Weights to begin with.")
     ] = "pretrained",
+    in_domain: Annotated[
+        bool,
+        _option(
+            "--in-domain", help="First go on with pretraining on the text of the rows, unlabelled."
+        ),
+    ] = False,
+    unlabeled: Annotated[
+        list[str] | None,
+        _option("--unlabeled", metavar="PATH", help="More text for --in-domain; several."),
+    ] = None,
+    in_domain_set: Annotated[
+        list[str] | None,
+        _option(
+            "--in-domain-set",
+            metavar="KEY=VALUE",
+            help="Of --in-domain: epochs=10, or any key of its recipe: rate=1e-3.",
+        ),
+    ] = None,
     baseline: Annotated[
         bool, _option("--baseline", help="Also tune from random weights, and compare.")
     ] = False,
@@ -784,6 +803,9 @@ def finetune(
         "option": options,
         "metric": metric,
         "name": name,
+        "in_domain": in_domain or None,
+        "unlabeled": unlabeled,
+        "in_domain_set": in_domain_set,
     }
     if tasks is not None:
         _finetune_suite(model, tasks, data, own, shared, as_json)
@@ -807,11 +829,34 @@ def finetune(
             options=_options(options or ()),
             metric=metric,
             name=name,
+            in_domain=_in_domain(in_domain, unlabeled, in_domain_set),
             **shared,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
     _show_tuned(tuned, out, as_json)
+
+
+def _in_domain(
+    asked: bool, unlabeled: Sequence[str] | None, changes: Sequence[str] | None
+) -> "bool | InDomain":
+    """Read what the stage between pretraining and the task is told."""
+    if not asked:
+        _refuse("", " is of --in-domain, which is not given", **{
+            "unlabeled": unlabeled, "in-domain-set": changes,
+        })  # fmt: skip
+        return False
+    from unmask.config import from_dict
+    from unmask.finetuning.in_domain import InDomain
+    from unmask.training.recipe import parse
+
+    told: dict[str, Any] = {"unlabeled": list(unlabeled or ()), "changes": []}
+    for change in changes or ():
+        if change.partition("=")[0].strip() == "epochs":
+            told |= parse(change)
+        else:
+            told["changes"].append(change)
+    return from_dict(InDomain, told, "--in-domain-set")
 
 
 def _check_alone(told: Mapping[str, Any]) -> None:
@@ -828,7 +873,8 @@ def _check_alone(told: Mapping[str, Any]) -> None:
 
 def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
     """Go on with a run of fine-tuning, or with a suite of them."""
-    from unmask.finetuning import suite, tune
+    from unmask.finetuning import suite
+    from unmask.serving.finetune import go_on
 
     terminal = None if quiet else sys.stderr
     try:
@@ -836,7 +882,7 @@ def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool
             made = suite.go_on(out, model, device=device, terminal=terminal)
             _show_suite(made, out, as_json)
         else:
-            _show_tuned(tune.go_on(out, model, device=device, terminal=terminal), out, as_json)
+            _show_tuned(go_on(out, model, device=device, terminal=terminal), out, as_json)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
 

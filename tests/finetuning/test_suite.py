@@ -12,8 +12,9 @@ from unmask import cli
 from unmask.finetuning import suite as module
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
-from unmask.finetuning.tune import finetune, run
+from unmask.finetuning.tune import run
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 
 TOML = """
 name = "toys"
