@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unmask.published.catalogue import MODELS
     from unmask.serving.align import align
     from unmask.serving.describe import describe
+    from unmask.serving.ensemble import Ensemble
     from unmask.serving.evaluating import evaluate_tasks
     from unmask.serving.finetune import finetune
     from unmask.serving.hide import hidden
@@ -42,6 +43,7 @@ __all__ = [
     "Beam",
     "BitFit",
     "Decoding",
+    "Ensemble",
     "Frozen",
     "Full",
     "Gradual",
@@ -85,6 +87,7 @@ _HOME = {
     "Beam": "unmask.generation.settings",
     "BitFit": "unmask.finetuning.methods",
     "Decoding": "unmask.generation.settings",
+    "Ensemble": "unmask.serving.ensemble",
     "Frozen": "unmask.finetuning.methods",
     "Full": "unmask.finetuning.methods",
     "Gradual": "unmask.finetuning.methods",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.in_domain import InDomain
     from unmask.finetuning.suite import SuiteRun
     from unmask.finetuning.tuned import Tuned
+    from unmask.serving.ensemble import Ensemble
     from unmask.serving.pipeline import Answered, Pipeline
 
 T = TypeVar("T")
@@ -105,6 +106,10 @@ Texts = Annotated[
 Input = Annotated[
     Path | None,
     _option("--input", metavar="FILE", help="A text a line, or records as for --data."),
+]
+Together = Annotated[
+    list[str] | None,
+    _option("--with", metavar="MODEL", help="Also asked: the mean of their answers; several."),
 ]
 Column = Annotated[
     str | None,
@@ -984,6 +989,7 @@ def evaluate(
     model: Model,
     more: MoreData = None,
     data: Data = None,
+    together: Together = None,
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
@@ -1048,11 +1054,13 @@ def evaluate(
     sources = [*(data or ()), *(more or ())]
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        _refuse(f"{model}: word vectors; leave out ", task=task, shots=shots != "0", **others)
+        others |= {"task": task, "with": together}
+        _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
         _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
         return
     _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
+        _refuse("", " is for models that label, and not for --task", **{"with": together})
         how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
@@ -1060,14 +1068,15 @@ def evaluate(
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
-    if pipeline.labelled:
+    if together or pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
         if length is not None or text is not None or memory is not None:
             raise ValueError(
                 f"{model}: labels; --length, --memory and --text are for held-out text"
             )
-        scores = pipeline.score(sources[0], encoding_errors=encoding_errors)
+        asked = _together(pipeline, together, device)
+        scores = asked.score(sources[0], encoding_errors=encoding_errors)
         _print(scores) if as_json else print(
             "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())
         )
@@ -1176,6 +1185,7 @@ def _scored(result: "Evaluation") -> Iterator[str]:
 def predict(
     model: Model,
     texts: Texts = None,
+    together: Together = None,
     input: Annotated[
         Path | None,
         _option(
@@ -1199,7 +1209,7 @@ def predict(
     by spaces.
     """
     pipeline = _load(model, device)
-    pipeline = pipeline if part is None else pipeline.part(part)
+    pipeline = _together(pipeline if part is None else pipeline.part(part), together, device)
     given: Iterable[Any]
     if input is None:
         given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))
@@ -1211,7 +1221,18 @@ def predict(
         _print({"text": text} | said)
 
 
-def _reader(pipeline: "Pipeline") -> Callable[[str], Any]:
+def _together(
+    pipeline: "Pipeline", others: Sequence[str] | None, device: str
+) -> "Pipeline | Ensemble":
+    """Return what answers for a model and others; itself, where there are none."""
+    if not others:
+        return pipeline
+    from unmask.serving.ensemble import Ensemble
+
+    return Ensemble([pipeline, *(_load(other, device) for other in others)])
+
+
+def _reader(pipeline: "Pipeline | Ensemble") -> Callable[[str], Any]:
     """Return what makes of a line what a model labels."""
     from unmask.finetuning.kinds.catalogue import TASK_KINDS
     from unmask.finetuning.predict import task_of

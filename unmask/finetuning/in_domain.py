@@ -20,7 +20,7 @@ class InDomain:
     unlabeled: tuple[str, ...] = ()
     """More text than that of the training rows: as for `unmask pretrain --data`. Records have their
     text in the column in which the rows have it."""
-    epochs: int | float = 10
+    epochs: float = 10.0
     """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
     changes: tuple[str, ...] = ()
     """`key=value` of the recipe, as for `unmask pretrain --set`: "rate=1e-3", "steps=500"."""

@@ -105,4 +105,19 @@ ULMFIT_MINI = replace(
     note="Not in the paper: for two CPU cores, about as large as gpt2-mini, and not regularized.",
 )  # fmt: skip
 
-CARDS = (ULMFIT_MINI, AWD_LSTM, ULMFIT)
+
+def _backward(card: Published) -> Published:
+    """Return the other half of the paper's ensemble, which reads texts from their end."""
+    spec = card.tokenizer
+    return replace(
+        card,
+        name=f"{card.name}-backward",
+        tokenizer=replace(spec, frame=replace(spec.frame, backward=True)),
+        note="Section 3.3, bidirectional: for the mean with the one that reads forward.",
+    )
+
+
+ULMFIT_BACKWARD = _backward(ULMFIT)
+ULMFIT_MINI_BACKWARD = _backward(ULMFIT_MINI)
+
+CARDS = (ULMFIT_MINI, ULMFIT_MINI_BACKWARD, AWD_LSTM, ULMFIT, ULMFIT_BACKWARD)
