@@ -1720,8 +1720,8 @@ def study(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, or a .toml "
-            "file with a study.",
+            help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, ulmfit-stages, "
+            "ulmfit-stages-trec, or a .toml file with a study.",
         ),
     ],
     more: MoreData = None,
