@@ -7,9 +7,12 @@ import pytest
 import torch
 import toy_models as toy
 
+import unmask
 from unmask import InDomain, cli
 from unmask.finetuning import single
+from unmask.finetuning.kinds.catalogue import ask
 from unmask.finetuning.tuned import Tuned
+from unmask.hiding.collate import pad
 from unmask.serving import in_domain as stage
 from unmask.serving import pretrain as pretraining
 from unmask.serving.finetune import finetune, go_on
@@ -87,6 +90,49 @@ def test_three_stages_are_one_call(files, tmp_path) -> None:
     assert again.scored == tuned.scored
     plain = quick(base, files, in_domain=False, tune="gradual")
     assert plain.best.dev != tuned.best.dev  # it did begin with other weights
+
+
+def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> None:
+    runs = []
+    for name in ("ulmfit-mini", "ulmfit-mini-backward"):
+        (home := tmp_path / name).mkdir()
+        base = lstm(home, name)
+        quick(base, files, out=home / "out", in_domain=InDomain(epochs=1.0), tune="gradual")
+        runs.append(home / "out")
+    forward, backward = (unmask.load(run) for run in runs)
+    ids = [one.tokenizer.encode("a good cat").ids.tolist() for one in (forward, backward)]
+    assert ids[0] == ids[1][::-1]
+    with pytest.raises(ValueError, match="reads texts from their end"):
+        unmask.load(runs[1] / "in-domain").generate("a good")
+    said = [one.predict("a good cat")[0]["probabilities"]["yes"] for one in (forward, backward)]
+    both = unmask.Ensemble(runs).predict("a good cat")[0]
+    assert both["probabilities"]["yes"] == pytest.approx(sum(said) / 2, abs=1e-6)
+
+
+def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path) -> None:
+    base = lstm(tmp_path)
+    rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
+    train = toy.write(tmp_path / "long.tsv", rows)
+    tuned = finetune(
+        base, task="classify", train=train, dev=train, length=2000, tune="gradual", terminal=None,
+        device="cpu", **FAST | {"epochs": 1.0, "batch": 8},
+    )  # fmt: skip
+    assert not [note for note in tuned.notes if "cut" in note]
+    cut = finetune(
+        base, task="classify", train=train, dev=train, terminal=None, device="cpu",
+        **FAST | {"epochs": 1.0, "batch": 8},
+    )  # fmt: skip
+    assert [note for note in cut.notes if "have more than 512 tokens and are cut" in note]
+    asked = ask(tuned.task, tuned.opened.card, tuned.opened.tokenizer)
+    (question,) = asked.questions(toy.items(rows[:1]))
+    batch = pad([question.example], asked.special)
+    assert batch.inputs.shape[1] > 900
+    model = tuned.opened.model.train().requires_grad_(True)
+    model(batch).terms["label"].total.backward()
+    first = int(batch.inputs[0, 0])
+    table = dict(model.named_parameters())["backbone.tokens.weight"]
+    assert table.grad[first].abs().sum() > 0
+    assert model.specs["label"].pool == "concat"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
