@@ -8,7 +8,7 @@ from unmask.heads.steady import Steady
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.card import Paper, Published
+from unmask.published.card import FineTuning, Paper, Published
 from unmask.published.lstm import LSTM_MINI, PTB
 from unmask.tokens.vocabulary import WORDS as WORD_FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Words
@@ -79,6 +79,7 @@ ULMFIT = replace(
     tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),
     batch_tokens=64 * 70,  # section 4.1
     rate=4e-3,  # section 4.1
+    finetuning=FineTuning(betas=(0.7, 0.99)),  # section 4.1
     training={
         **PTB,
         "jitter": 5 / 70,
