@@ -23,9 +23,11 @@ def markdown(made: Studied) -> str:
     more = {
         cell.name: study.tokens_of(cell)
         for cell in study.cells
-        if cell.reads not in (0, 1) and not cell.text
+        if cell.reads not in (0, 1) and not cell.begins
     }
-    rows = "all rows" if study.rows is None else f"{study.rows:,} rows"
+    rows = (
+        "all rows (or as many as its name says)" if study.rows is None else f"{study.rows:,} rows"
+    )
     epochs = "as many epochs as suit them" if study.epochs is None else f"{study.epochs:g} epochs"
     tuned = "tuned" if any(cell.tune != "full" for cell in study.cells) else "tuned whole"
     says = [
