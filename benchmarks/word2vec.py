@@ -28,6 +28,7 @@ from unmask.vectors import kernels, word2vec  # noqa: E402
 from unmask.vectors.corpus import Corpus, Lexicon, count_ids, gather, lexicon, of_ids  # noqa: E402
 
 Vectors = tuple[np.ndarray, np.ndarray]
+D = 100
 
 
 def read(path: Path, n_words: int) -> tuple[list[list[str]], list[list[str]]]:
@@ -70,11 +71,18 @@ def asked(spec: word2vec.Spec, words: Lexicon, corpus: Corpus, found: Vectors) -
     return total / n
 
 
-def ours(spec: word2vec.Spec, words: Lexicon, corpus: Corpus) -> tuple[float, Vectors]:
+def rate_of(spec: word2vec.Spec) -> float:
+    """Give the rate of the released code."""
+    return 0.025 if isinstance(spec, word2vec.Skipgram) else 0.05
+
+
+def ours(
+    spec: word2vec.Spec, words: Lexicon, corpus: Corpus, seed: int = 0
+) -> tuple[float, Vectors]:
     """Train; give seconds of the process, and the vectors."""
-    state = word2vec.start(spec, words)
+    state = word2vec.start(spec, words, D, seed)
     began = time.process_time()
-    for _ in word2vec.train(spec, corpus, words, state):
+    for _ in word2vec.train(spec, corpus, words, state, rate=rate_of(spec), seed=seed):
         pass
     return time.process_time() - began, (state.inputs, state.outputs)
 
@@ -84,8 +92,8 @@ def theirs(
 ) -> tuple[float, Vectors]:
     """Train gensim's at the same settings."""
     model = Word2Vec(
-        vector_size=spec.d_model, window=spec.window, negative=5, sample=spec.subsample,
-        sg=int(isinstance(spec, word2vec.Skipgram)), alpha=spec.rate, min_alpha=spec.last_rate,
+        vector_size=D, window=spec.window, negative=5, sample=spec.subsample,
+        sg=int(isinstance(spec, word2vec.Skipgram)), alpha=rate_of(spec), min_alpha=spec.last_rate,
         min_count=5, workers=1, seed=seed, epochs=spec.epochs,
     )  # fmt: skip
     model.build_vocab(lines)
@@ -114,8 +122,8 @@ def main() -> None:
     kind = word2vec.Skipgram if given.kind == "skip-gram" else word2vec.Cbow
     ours(kind(epochs=1), words, of_ids(np.zeros(9, np.uint32)))  # compiled
     for seed in range(given.rounds):
-        spec = kind(epochs=given.epochs, seed=seed)
-        one, two = ours(spec, words, corpus), theirs(spec, words, lines, seed + 1)
+        spec = kind(epochs=given.epochs)
+        one, two = ours(spec, words, corpus, seed), theirs(spec, words, lines, seed + 1)
         losses = [[asked(spec, words, c, v) for c in (corpus, held_out)] for _, v in (one, two)]
         speeds = [words.n_words * given.epochs / seconds for seconds, _ in (one, two)]
         print(

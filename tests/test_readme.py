@@ -10,6 +10,11 @@ from unmask.hiding.conceal import Sentinels
 from unmask.hiding.objectives import AnyObjective, Denoise, Hide, InOneStack, parts_of
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
+from unmask.vectors.glove import Glove
+from unmask.vectors.learning import METHODS
+from unmask.vectors.lsa import Lsa
+from unmask.vectors.svd import Svd
+from unmask.vectors.word2vec import Cbow, Skipgram
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +43,13 @@ BESIDES = {
     "corrected": "words; what stood where a generator put others, and whose part a crop is",
     "boundary": "spans of words, also from their two ends",
 }
+OF_VECTORS = {
+    Skipgram: "the neighbors of a word",
+    Cbow: "a word, told by its neighbors",
+    Glove: "how often two words stand together",
+    Svd: "how much more often than by chance two words stand together",
+    Lsa: "which documents a word is in",
+}
 _PAIRS = "nothing: it learns to say one text for another"
 OF_PAIRS = {"transformer": _PAIRS, "evolved-transformer": _PAIRS}
 
@@ -56,6 +68,8 @@ def denoised(objective: AnyObjective) -> str | None:
 
 
 def hidden(card: Published) -> str:
+    if isinstance(card.objective, METHODS):
+        return OF_VECTORS[type(card.objective)]
     if card.family in OF_PAIRS:
         return OF_PAIRS[card.family]
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)

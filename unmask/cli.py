@@ -1591,7 +1591,8 @@ def convert(
     Word vectors (.vec, .bin, .txt) are written for word2vec, gensim and fastText (word2vec-text),
     word2vec and gensim (word2vec-binary), or as GloVe has them.
     """
-    if _names_vectors(source):
+    as_model = Path(source).is_dir() and to in ("huggingface", "unmask")
+    if _names_vectors(source) and not as_model:
         if average is not None:
             raise ValueError(f"{source}: word vectors; --average is of a pretraining run")
         _convert_space(source, target, to, limit, white, as_json)

@@ -32,7 +32,7 @@ from unmask.tokens.tokenizer import (
     WordPiece,
     learn,
 )
-from unmask.tokens.vocabulary import XLM, Words, vocabulary_of
+from unmask.tokens.vocabulary import WORDS, XLM, Words, vocabulary_of
 
 ONE = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 
@@ -187,11 +187,11 @@ def test_how_the_text_is_cut_into_documents_does_not_matter(name: str, tmp_path:
         assert model == whole
 
 
-@pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes",)])
+@pytest.mark.parametrize("name", [n for n in SPECS if n not in ("bytes", "signs")])
 def test_too_little_text_gives_a_smaller_vocabulary_and_says_so(
     name: str, caplog: pytest.LogCaptureFixture
 ):
-    spec = SPECS[name]
+    spec = SPECS[name]  # of words that are left out where they are rare it is no news
     with caplog.at_level(logging.WARNING):
         tokenizer = learn(spec, ["the fox saw the fox"])
     size = tokenizer.size - len(tokenizer.special.sentinels)
@@ -318,6 +318,24 @@ def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: li
     np.testing.assert_array_equal(
         learn(SPECS[name], texts).encode(texts[0]).ids, tokenizer.encode(texts[0]).ids
     )
+
+
+def test_words_may_be_lower_cased_apart_from_signs_and_not_too_rare() -> None:
+    texts = [
+        "The dog's bone, \u2018don\u2019t\u2019! A DOG\u0027S house, e\u0301t\u00e9.",
+        "\u00c9T\u00c9 3.5, the end",
+    ]
+    tokenizer = learn(
+        TokenizerSpec(Words(50, least=2, lowercase=True, punctuation=True), WORDS), texts
+    )
+    words = set(tokenizer.pieces(range(tokenizer.size)))
+    assert words == {"<eos>", "<unk>", "the", "dog's", "\u00e9t\u00e9", ",", "."}
+    found = tokenizer.encode("THE (dog's) bone, \u00c9t\u00e9.")
+    assert tokenizer.pieces(found.ids) == [
+        "the", "<unk>", "dog's", "<unk>", "<unk>", ",", "\u00e9t\u00e9", "."
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="least must be at least 1, got 0"):
+        Words(least=0)
 
 
 def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:

@@ -44,6 +44,7 @@ SPECS = {
     "bytes": TokenizerSpec(Bytes(), T5),
     "characters": TokenizerSpec(Characters(60), T5),
     "words": TokenizerSpec(Words(50), WORDS),
+    "signs": TokenizerSpec(Words(50, least=2, lowercase=True, punctuation=True), WORDS),
 }
 EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
 """With the kind of which nothing is learned, and which is no pipeline."""

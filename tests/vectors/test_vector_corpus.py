@@ -157,9 +157,9 @@ def test_ids_that_are_no_ids_are_told() -> None:
 def test_vectors_are_learned_from_shards(shards: Shards) -> None:
     corpus = of_shards(shards, within=shards.held_out(0.2)[0])
     known = lexicon_of(shards.tokenizer, count_ids(corpus), least=3)
-    spec = word2vec.Skipgram(d_model=8, epochs=2)
-    state = word2vec.start(spec, known)
-    reports = list(word2vec.train(spec, corpus, known, state, chunk=50))
+    spec = word2vec.Skipgram(epochs=2)
+    state = word2vec.start(spec, known, d_model=8)
+    reports = list(word2vec.train(spec, corpus, known, state, rate=0.025, chunk=50))
     assert state.place == 2 * corpus.n_tokens
     assert sum(r.n_words for r in reports) > 0
     assert np.isfinite(word2vec.vectors(spec, known, state)).all()

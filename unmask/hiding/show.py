@@ -53,6 +53,16 @@ class Pieces(Protocol):
         ...
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """An objective that says itself who sees whom: its examples have no order of reading."""
+
+    @property
+    def sees(self) -> str:
+        """Say who sees whom."""
+        ...
+
+
 @dataclass(frozen=True)
 class Cell:
     """A token that the model reads."""
@@ -117,7 +127,8 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
     """Say what a model sees of an example and what it is asked."""
     special = tokenizer.special
     roles = _roles(example.inputs, special)
-    if not example.ahead or example.rank is None:
+    told = objective.sees if isinstance(objective, Telling) else None
+    if told is None and (not example.ahead or example.rank is None):
         roles = _hidden_roles(example, roles, special)
     two = example.segments if example.part is None else example.part
     segments = None if two is None else (two - two.min()).tolist()
@@ -145,7 +156,7 @@ def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Exp
         source=source,
         inputs=inputs,
         asks=objective.asks,
-        sees=_sees(example),
+        sees=_sees(example) if told is None else told,
         label=_label(example, objective),
     )
 

@@ -13,6 +13,7 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, Fields, Names
 from unmask.model.positions import Learned
 from unmask.tokens.vocabulary import Special, TokenizerSpec
+from unmask.vectors.learning import Method
 
 
 def leave(model: Model) -> None:
@@ -78,7 +79,7 @@ class Published:
     finetuning: FineTuning = FineTuning()
     pooler: str | None = None
     """The pretraining head whose map before the scores `labels` begins with, if any."""
-    objective: Objective
+    objective: Objective | Method
     tokenizer: TokenizerSpec
     length: int
     """Tokens of a row in pretraining, special ones included."""

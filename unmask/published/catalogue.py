@@ -50,13 +50,14 @@ from unmask.published import (
     transformer_xl,
     ul2,
     unilm,
+    word_vectors,
     xlnet,
 )
 from unmask.published.card import Published
 from unmask.published.own import FAMILY, OWN, in_own_words
 
 _FAMILIES = (
-    lstm, awd_lstm, sentence_encoders,
+    word_vectors, lstm, awd_lstm, sentence_encoders,
     bert, tinybert, scibert, alephbert, roberta, spanbert, albert, electra, distilbert, flaubert,
     deberta, deberta_v2, coco_lm, canine, longformer, modernbert, unilm, gpt_bert, gpt1, gpt, gpt3,
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.files import whole
+from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
 from unmask.training.log import Stream
 from unmask.vectors.align import (
@@ -210,7 +211,7 @@ def align(
     _check_ways([name for name, given in ways.items() if given], seeds, moved, least)
     began = time.monotonic()
     folder = None if out is None else Path(out)
-    old, new = (_space(given, limit) for given in (source, target))
+    old, new = (open_space(given, limit=limit) for given in (source, target))
     if folder is not None:
         _check_out(folder, old, new)
     fit, learn, again = _how(map, self_learning, refine, frequent, neighbors)
@@ -300,14 +301,6 @@ def _check_choices(**given: str | None) -> None:
             allowed = ", ".join(filter(None, known_ones[name]))
             option = name.replace("_", "-")
             raise ValueError(f"--{option} must be one of {allowed}, got {choice!r}")
-
-
-def _space(given: str | Path | Space, limit: int | None) -> Space:
-    if isinstance(given, Space):
-        return given if limit is None else given.first(limit)
-    from unmask.vectors.files import read_vectors
-
-    return read_vectors(Path(given), limit=limit)
 
 
 def _check_out(folder: Path, *spaces: Space) -> None:

@@ -30,7 +30,7 @@ def describe(model: str) -> dict[str, Any]:
         FileNotFoundError: there is no such folder.
         ValueError: there is no such card; the nearest is named.
     """
-    if is_vectors(model):
+    if is_vectors(model) and not Path(model).is_dir():
         return describe_space(model)
     card = published(model) if is_card(model) else _opened(model)
     with torch.device("meta"):

@@ -183,13 +183,15 @@ def _headline_loss(record: Record) -> Html:
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
     tuned = record.facts.get("kind") == "finetune"
     single = column != "loss" or len(record.training.parts("parts.")) < 2
+    likelihood = not record.of_vectors
+    single = single and likelihood
     said = [f"Perplexity {plain(math.exp(value))}."] if single and not tuned and value < 50 else []
     logged = np.isfinite(source.columns[column])
     if logged.sum() > 1:
         first, step = source.columns[column][logged][0], source.steps[logged][0]
         said.append(f"At step {step:,.0f} it was {plain(float(first))}.")
     label = f"{readable(column).capitalize()}, {where}"
-    return _headline(label, f"{plain(value)}{NARROW}nats", tag("p", " ".join(said)))
+    return _headline(label, plain(value) + f"{NARROW}nats" * likelihood, tag("p", " ".join(said)))
 
 
 def _headline_time(record: Record) -> Html:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.batch import Tokens
+from unmask.batch import SENTENCE, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
@@ -22,6 +22,9 @@ from unmask.text.corpus import documents
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.training.data import tokenizer_spec
 from unmask.training.recipe import Recipe, merge, parse
+from unmask.vectors.corpus import is_punctuation
+from unmask.vectors.learning import Method
+from unmask.vectors.windows import Windowed
 
 SAMPLE_CHARACTERS = 1_500_000
 """Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
@@ -32,7 +35,7 @@ SAMPLE_VOCABULARY = 8192
 class _Held:
     """An objective by kind, as plain data has it."""
 
-    objective: Objective
+    objective: Objective | Method
 
 
 def hidden(
@@ -61,6 +64,8 @@ def hidden(
         raise ValueError("the text is empty: there is nothing to hide")
     if objective.pairs:
         tokens = replace(tokens, other=_elsewhere(tokenizer))
+    if isinstance(objective, Windowed):
+        tokens = _words(tokens, tokenizer)
     example = objective(tokens, tokenizer.special, np.random.default_rng(seed))
     return explain(example, tokenizer, objective)
 
@@ -119,3 +124,11 @@ def _sample() -> list[str]:
 def _elsewhere(tokenizer: Tokenizer) -> Tokens:
     document = next(iter(documents(bundled("novels"))))
     return tokenizer.encode(document.text[:2000])
+
+
+def _words(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
+    """Leave out punctuation, which has no vector; what began with it begins after it."""
+    kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
+    sentence = np.cumsum(tokens.marks & SENTENCE > 0)[kept]
+    begins = np.diff(sentence, prepend=0) > 0
+    return Tokens(tokens.ids[kept], tokens.marks[kept] | SENTENCE * begins)

@@ -49,6 +49,7 @@ from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.parallel import pick_device
+from unmask.vectors.learning import Method
 
 FACTS = "unmask.json"
 LENGTH = 512
@@ -651,7 +652,7 @@ class _Pretraining:
     """What a model was asked when it was pretrained: the part of a recipe that evaluation needs."""
 
     model: str | None = None
-    objective: Objective | None = None
+    objective: Objective | Method | None = None
     length: int | None = None
 
 

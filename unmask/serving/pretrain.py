@@ -38,6 +38,7 @@ from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.published.own import worded
+from unmask.serving import word_vectors
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
 from unmask.serving.folders import (
@@ -78,6 +79,7 @@ from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
+from unmask.vectors.learning import METHODS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 AT_ONCE = 16_384
@@ -215,11 +217,16 @@ def pretrain(
     changed = [*changes, {key: value for key, value in told.items() if value is not None}]
     recipe = _recipe(model, changed, was, out)
     _check_network(recipe, [change for change in changes if isinstance(change, str)])
+    of_words = word_vectors.method_of(published(recipe.model)) is not None
+    if of_words:
+        long = any(number is not None for number in (steps, tokens, minutes))
+        word_vectors.check_recipe(recipe, card_recipe(recipe.model), long=long)
     if tokens is not None:
         recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
     if was is not None:
         counted = steps is not None or tokens is not None
-        recipe = same(recipe, was, steps=counted or (minutes is None and was.minutes is None))
+        counts = counted or (minutes is None and was.minutes is None)
+        recipe = same(recipe, was, steps=counts and not of_words)
         minutes = None if counted or was.measured else minutes or was.minutes
         if counted:
             was = replace(was, minutes=None)
@@ -343,6 +350,8 @@ def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
     threads = parallel.use_threads(plan.threads)
     parallel.reuse_memory()
     card = changed(published(recipe.model), recipe)
+    if word_vectors.method_of(card) is not None:
+        return _learn_words(recipe, card, plan, world, threads)
     begun = _begin(recipe, card)
     if begun is not None:
         card = begun.card
@@ -375,6 +384,39 @@ def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
         )
     world.first(None)
     return Pipeline(replace(job.opened, model=job.opened.model.float().eval()))
+
+
+def _learn_words(
+    recipe: Recipe, card: Published, plan: Plan, world: World, threads: int
+) -> Pipeline:
+    """Learn word vectors: they have steps of their own, and no network."""
+    if world.size > 1:
+        raise ValueError("word vectors are learned by one process; it uses --threads")
+    _check_data(recipe, None, plan)
+    around = environment(str(world.device), threads)
+    with _folder(plan, world):
+        with _or_nothing(plan):
+            sweep(plan.out)
+            if plan.earlier is None:
+                _write_facts(plan, recipe, card, around, steps=False)
+            shards = _shards(recipe, card, None, plan)
+            job = word_vectors.Job.start(recipe, card, shards, plan.out, threads)
+            checkpoint, damaged = job.go_on(plan.out) if plan.earlier else (None, [])
+            _write_facts(plan, job.recipe, card, around)
+        for line in [*damaged, *rewind(plan.out, checkpoint)]:
+            plan.say(line)
+        last = None if checkpoint is None else checkpoint.progress
+        if last is not None:
+            plan.say(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
+        if not job.learn(plan.out, plan.terminal, last):
+            write_report(plan.out)
+            raise KeyboardInterrupt("stopped before the last step")
+        opened = job.opened()
+        _keep(plan.out, opened, {"learned from": job.said})
+        n = opened.model.parameter_count()
+        _write_facts(plan, job.recipe, card, around, n, finished=True)
+        write_report(plan.out)
+    return Pipeline(replace(opened, model=opened.model.eval()))
 
 
 def _check_data(recipe: Recipe, begun: Opened | None, plan: Plan) -> None:
@@ -646,10 +688,12 @@ def _start(
     model = network(card, recipe, shards.tokenizer, begun)
     _freeze(model, recipe.frozen)
     card = replace(card, architecture=model.architecture, heads=model.specs)
+    objective = card.objective
+    assert not isinstance(objective, METHODS)  # they are learned elsewhere
     data = lay_out(
         shards,
         recipe,
-        card.objective,
+        objective,
         _length(recipe, card),
         workers=plan.workers,
         rank=world.rank,
@@ -860,11 +904,16 @@ def _after(job: _Job) -> None:
         copy_to_wide(job.opened.model)
     if job.dev:
         save_samples(out, samples(job.opened, job.data, read_record(out).samples))
+    figures = {"trained on": f"{progress.tokens:,} tokens in {progress.step:,} steps"}
+    _keep(out, job.opened, figures)
+    job.write_facts(finished=True)
+    write_report(out)
+
+
+def _keep(out: Path, opened: Opened, figures: Mapping[str, Any]) -> None:
+    """Write a trained model into its run's folder, whole."""
     beside = out / ".final.part"
     if beside.exists():
         shutil.rmtree(beside)
-    figures = {"trained on": f"{progress.tokens:,} tokens in {progress.step:,} steps"}
-    write_model(beside, job.opened, figures)
+    write_model(beside, opened, figures)
     move_into(beside, out, last="config.json")
-    job.write_facts(finished=True)
-    write_report(out)

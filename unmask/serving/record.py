@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from unmask.config import from_dict, to_dict
 from unmask.files import write_whole
+from unmask.vectors.learning import METHODS
 
 T = TypeVar("T")
 
@@ -194,6 +195,13 @@ class Record:
     baselines: Baselines
     results: Comparison | None
     notes: tuple[str, ...]  # what could not be read
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether word vectors were learned: there is no network, and no likelihood of a text."""
+        kinds = {kind.__name__ for kind in METHODS}
+        objective = self.part("recipe").get("objective")
+        return isinstance(objective, Mapping) and objective.get("kind") in kinds
 
     @property
     def card(self) -> str:

@@ -197,7 +197,7 @@ def _cost(record: Record) -> Html:
     cost = record.part("cost")
     parameters, tokens = number(record.facts.get("parameters")), record.training.last("tokens")
     work, by = number(cost.get("flops")), join("as counted")
-    if work is None and parameters and tokens:
+    if work is None and parameters and tokens and not record.of_vectors:
         work = 6 * parameters * tokens
         by = join("6 × parameters × tokens, ", tag("a", "Kaplan et al. 2020", href=KAPLAN))
     joules = number(cost.get("energy_joules"))

@@ -1,5 +1,6 @@
 """Word vectors where a model is named: opened, scored, described, converted."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,11 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
 from unmask.text.lines import EncodingErrors
 from unmask.training.log import Stream
 from unmask.vectors.files import ENDINGS, FORMATS, Format, read_vectors, recognize, write_vectors
+from unmask.vectors.learning import FAMILY
 from unmask.vectors.similarity import (
     AnalogyScore,
     Case,
@@ -32,7 +36,8 @@ def open_space(path: str | Path | Space, *, limit: int | None = None) -> Space:
     """Open word vectors: the one place that decides what a path is.
 
     Args:
-        path: a file of vectors (`unmask.vectors.files`); a space is returned as it is.
+        path: a file of vectors (`unmask.vectors.files`), or a model's folder, whose table of tokens
+            is meant; a space is returned as it is.
         limit: only the first `limit` words: the most frequent, in most files.
 
     Raises:
@@ -42,16 +47,45 @@ def open_space(path: str | Path | Space, *, limit: int | None = None) -> Space:
     if isinstance(path, Space):
         return path if limit is None else path.first(limit)
     if Path(path).is_dir():
-        raise ValueError(f"{path}: a folder; word vectors are a file (.vec, .bin, .txt)")
+        space = _table(Path(path))
+        return space if limit is None else space.first(limit)
     return read_vectors(path, limit=limit)
 
 
+def _table(folder: Path) -> Space:
+    """Return the vectors of a model's tokens; zeros are those of what has none."""
+    from unmask.checkpoints.huggingface import open_folder
+    from unmask.model.transformer import EncoderDecoder
+
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder}: a folder without a model; word vectors are a file or a run")
+    opened = open_folder(folder, {})
+    if opened.tokenizer is None or isinstance(opened.model.backbone, EncoderDecoder):
+        raise ValueError(f"{folder}: has no table of words' vectors, with a tokenizer")
+    table = opened.model.weights().get("backbone.tokens.weight")
+    if table is None:
+        raise ValueError(f"{folder}: this model has no table of words' vectors")
+    vectors = table.detach().float().numpy()
+    special = opened.tokenizer.special.ids
+    ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
+    return Space(tuple(opened.tokenizer.pieces(ids)), vectors[ids])
+
+
 def is_vectors(model: str | Path) -> bool:
-    """Say whether a model that is named is word vectors: a file, or a name that ends as theirs."""
+    """Say whether a model that is named is word vectors: a file, a name as theirs, or a run."""
     path = Path(model)
+    if path.is_dir():
+        return _model_type(path) == FAMILY
     ending = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     named = ending.suffix.lower() in ENDINGS and not str(model).startswith("hf:")
     return os.path.isfile(path) or (named and not path.is_dir())
+
+
+def _model_type(folder: Path) -> str | None:
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def evaluate_space(

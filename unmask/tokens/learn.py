@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -72,7 +71,8 @@ def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     else:
         learned = _learned(kind, special, frame.unknown, texts)
     reached, size = learned.get_vocab_size(), kind.size
-    if reached < size:
+    rare = isinstance(kind, Words) and kind.least > 1  # words are left out on purpose
+    if reached < size and not rare:
         _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
     return pipeline.finish(learned, frame)
 
@@ -239,11 +239,17 @@ def _characters(
 
 
 def _words(kind: Words, special: tuple[str, ...], unknown: str, texts: Iterable[str]) -> Tokenizer:
-    shell = pipeline.words(_numbered(special, []), unknown)
+    how = {"lowercase": kind.lowercase, "punctuation": kind.punctuation}
+    shell = pipeline.words(_numbered(special, []), unknown, **how)
     frequency = _count(texts, shell, special)
     room = _room(kind.size, special, [])
-    words = (w for w in sorted(frequency, key=lambda w: (-frequency[w], w)) if w not in special)
-    return pipeline.words(_numbered(special, [*islice(words, room)]), unknown)
+    seen = [w for w, n in frequency.items() if n >= kind.least and w not in special]
+    if not seen:
+        raise ValueError(
+            f"there is no text to learn from: no word stands there {kind.least} times or more"
+        )
+    words = sorted(seen, key=lambda w: (-frequency[w], w))[:room]
+    return pipeline.words(_numbered(special, words), unknown, **how)
 
 
 def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:

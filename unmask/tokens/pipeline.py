@@ -146,11 +146,27 @@ def characters(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     return backend
 
 
-def words(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
-    """Build one whose tokens are what white space parts; a text comes back with single spaces."""
+def words(
+    vocab: Mapping[str, int], unknown: str, *, lowercase: bool = False, punctuation: bool = False
+) -> Tokenizer:
+    """Build one whose tokens are what white space parts; a text comes back with single spaces.
+
+    Args:
+        vocab: words and their ids.
+        unknown: the token of what is no such word.
+        lowercase: text is put in lower case, and Unicode's form NFC.
+        punctuation: signs are words of their own, each.
+    """
     backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
+    if lowercase:
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if punctuation:
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_OR_SIGN), "removed", invert=True)
     return backend
+
+
+_WORD_OR_SIGN = r"[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}\p{N}]+)*|\S"
 
 
 def sentence_piece(

@@ -332,9 +332,22 @@ class Characters:
 
 @dataclass(frozen=True)
 class Words:
-    """One token a word, as white space parts them; the `size` most frequent ones, these first."""
+    """One token a word, as white space parts them; the `size` most frequent ones, these first.
+
+    Raises:
+        ValueError: a least count below 1.
+    """
 
     size: int = 50_000
+    least: int = 1
+    """So often a word is in the text, or it is unknown."""
+    lowercase: bool = False
+    punctuation: bool = False
+    """Punctuation and signs are words of their own, each; but not an apostrophe between letters."""
+
+    def __post_init__(self) -> None:
+        if self.least < 1:
+            raise ValueError(f"least must be at least 1, got {self.least}")
 
 
 @dataclass(frozen=True)

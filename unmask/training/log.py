@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 LOG, TIMING = "log.jsonl", "timing.jsonl"
 WIDTH = 100
 """Columns of the live line, at most."""
+NEITHER = frozenset({"neighbors"})
+"""Terms whose answers are neither right nor wrong, nor numbers: what word vectors are asked."""
 _REDRAW, _PLAIN = 0.1, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
@@ -389,6 +391,8 @@ def _quality(report: Report) -> str:
     first = next(iter(parts))
     if not report.sums.counts[first]:
         return "nothing asked"
+    if first in NEITHER:
+        return ""
     if first not in accuracy:  # no answer is right or wrong: numbers are asked for
         return f"squared error {parts[first]:6.4g}"
     if first.startswith("next_token"):

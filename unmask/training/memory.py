@@ -46,7 +46,7 @@ def _stack(a: Architecture, length: int) -> int:
     if isinstance(a, CanineArchitecture):
         around = _blocks(a, length) // a.n_layers * 2
         return around + _blocks(a, length // a.rate) // a.rate
-    return _blocks(a, length)
+    return max(_blocks(a, length), a.d_embed)  # a table of vectors has no layers
 
 
 def _blocks(a: Architecture, length: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from unmask.config import from_dict, read_toml, to_dict
 from unmask.hiding.objectives import Objective
 from unmask.training.schedule import WSD, Linear, Schedule
+from unmask.vectors.learning import Method
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -142,7 +143,7 @@ class Recipe:
     frozen: tuple[str, ...] = ()
     """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
     the vectors of tokens."""
-    objective: Objective | None = None
+    objective: Objective | Method | None = None
 
     data: tuple[str, ...] = ()
     """Files, folders, globs or `hf:owner/name`."""

@@ -4,6 +4,7 @@ Nothing is copied but the chunk that is being worked on. A place is counted thro
 corpus, in ids.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -228,12 +229,22 @@ def lexicon(
 def lexicon_of(
     tokenizer: Tokenizer, counts: Int[np.ndarray, "v"], least: int = 5, most: int | None = None
 ) -> Lexicon:
-    """Choose the words of a tokenizer that get a vector: none that is special, nor the unknown one.
+    """Choose the words of a tokenizer that get a vector.
+
+    None that is special, nor the unknown one, nor punctuation: what stands before and after a comma
+    are neighbors.
 
     Raises:
         ValueError: as of `lexicon`.
     """
-    return lexicon(tokenizer.pieces(range(len(counts))), counts, tokenizer.special.ids, least, most)
+    words = tokenizer.pieces(range(len(counts)))
+    signs = [i for i, word in enumerate(words) if is_punctuation(word)]
+    return lexicon(words, counts, [*tokenizer.special.ids, *signs], least, most)
+
+
+def is_punctuation(word: str) -> bool:
+    """Say whether a word is punctuation alone."""
+    return all(unicodedata.category(character).startswith("P") for character in word)
 
 
 def kept_shares(counts: Int[np.ndarray, "n"], threshold: float | None) -> Float[np.ndarray, "n"]:

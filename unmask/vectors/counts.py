@@ -73,6 +73,14 @@ class Windows:
             return np.ones(self.size)
         return 1 / k if self.weight == "harmonic" else 1 - (k - 1) / self.size
 
+    @property
+    def told(self) -> str:
+        """Say how a neighbor counts, for people."""
+        if self.weight == "flat":
+            return ""
+        how = "1/k" if self.weight == "harmonic" else f"1 - (k - 1)/{self.size}"
+        return f", one at distance k as {how}"
+
 
 @dataclass(frozen=True, eq=False)
 class Counts:

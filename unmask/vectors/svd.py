@@ -6,13 +6,14 @@ Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
 
 import importlib.util
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float, Float32
 
-from unmask.vectors.counts import Counts, marginals
+from unmask.vectors.counts import Counts, Windows, marginals
+from unmask.vectors.windows import Windowed
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -42,13 +43,52 @@ class Pmi:
             raise ValueError(f"smoothing must be above 0 and at most 1, got {self.smoothing}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Svd(Windowed):
+    """Vectors are factors of the associations of words that stand near each other.
+
+    With Levy et al.'s advice for small windows (section 6): no shift, contexts smoothed, and not
+    the singular values as they are.
+
+    Raises:
+        ValueError: a power below 0.
+    """
+
+    windows: Windows = field(default_factory=lambda: Windows(size=2, weight="dynamic"))
+    matrix: Pmi | None = Pmi()
+    """None: the logarithms of counts."""
+    power: float = 0.5
+    """Of the singular values: see `Factors.vectors`."""
+    contexts: bool = False
+    """Each word's vector as a neighbor is added to it."""
+
+    def __post_init__(self) -> None:
+        if not self.power >= 0:
+            raise ValueError(f"power must be at least 0, got {self.power}")
+
+    @property
+    def reach(self) -> tuple[int, bool]:
+        """Neighbors on each side; all count."""
+        return self.windows.size, False
+
+    @property
+    def sees(self) -> str:
+        """Say who sees whom, for people."""
+        what = "how much more often than by chance" if self.matrix else "how often"
+        return (
+            f"no one: all pairs of neighbors are counted{self.windows.told}; {what} two words "
+            "stand together is written as few factors"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Factors:
     """The greatest singular values of a matrix, descending, with their vectors."""
 
     words: Float32[np.ndarray, "n d"]
     values: Float32[np.ndarray, "d"]
-    contexts: Float32[np.ndarray, "n d"]
+    contexts: Float32[np.ndarray, "m d"]
+    """Of the words as neighbors, or of the documents."""
 
     def vectors(self, power: float = 0.5, *, contexts: bool = False) -> Float32[np.ndarray, "n d"]:
         """Give the vector of each word.
@@ -105,12 +145,11 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
         ValueError: not fewer numbers than words, or a matrix of rank 0.
         ImportError: scipy is not installed.
     """
-    _require()
+    require_scipy()
     from scipy.sparse.linalg import svds
 
-    n = len(matrix.indptr) - 1
-    if not 1 <= d_model < n:
-        raise ValueError(f"vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}")
+    n = min(cast("tuple[int, int]", matrix.shape))
+    check_width(n, d_model)
     if not matrix.nnz:
         raise ValueError("all associations are 0: there is nothing to learn")
     first = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
@@ -126,8 +165,18 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
     return Factors(*(np.ascontiguousarray(array, np.float32) for array in factors))
 
 
+def check_width(n: int, d_model: int) -> None:
+    """Check that so many words can have vectors of so many numbers.
+
+    Raises:
+        ValueError: there are not fewer numbers than words.
+    """
+    if not 1 <= d_model < n:
+        raise ValueError(f"vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}")
+
+
 def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
-    _require()
+    require_scipy()
     from scipy.sparse import csr_matrix
 
     n = counts.n_words
@@ -135,7 +184,12 @@ def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]"
     return csr_matrix((values, columns, counts.offsets.copy()), shape=(n, n))
 
 
-def _require() -> None:
+def require_scipy() -> None:
+    """Check that scipy is installed.
+
+    Raises:
+        ImportError: it is not.
+    """
     if importlib.util.find_spec("scipy") is None:
         raise ImportError(
             "factors of counts need scipy: pip install 'unmask[vectors]'", name="scipy"

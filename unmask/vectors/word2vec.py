@@ -2,31 +2,28 @@
 
 Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546; Bojanowski et al. 2017, arXiv:1607.04606.
 
-    spec, words = Skipgram(d_model=100), lexicon_of(shards.tokenizer, count_ids(corpus))
-    state = start(spec, words)
-    for report in train(spec, corpus, words, state):
+    spec, words = Skipgram(), lexicon_of(shards.tokenizer, count_ids(corpus))
+    state = start(spec, words, d_model=100)
+    for report in train(spec, corpus, words, state, rate=0.025):
         print(report.place, report.loss)
     vectors(spec, words, state)
 
-On one thread the numbers are a function of the spec, the corpus and the words, wherever training
-was stopped and gone on with. On more threads, rows are moved by all of them unguarded.
+On one thread the numbers are a function of the spec, the corpus, the words, the rate and the seed,
+wherever training was stopped and gone on with. On more threads, rows are moved by all of them
+unguarded.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int, UInt8, UInt32, UInt64
 
-from unmask.config import from_dict, to_dict
-from unmask.files import whole
 from unmask.vectors.corpus import (
     Chunk,
     Corpus,
@@ -36,7 +33,10 @@ from unmask.vectors.corpus import (
     gather,
     kept_shares,
 )
+from unmask.vectors.windows import Windowed
 
+CHUNK = 2**16
+"""Ids that a thread works on between two reports, about."""
 _DRAWN_OUT, _DRAWN = range(2)  # what randomness is for
 
 
@@ -65,6 +65,12 @@ class Hierarchical:
     """A word is found by the turns on its path in a Huffman tree (2013b, section 2.1)."""
 
 
+def _told(output: Negatives | Hierarchical) -> str:
+    if isinstance(output, Hierarchical):
+        return ", turn by turn on the way to it in a tree of all words"
+    return f", to be told from {output.count} others that are drawn"
+
+
 @dataclass(frozen=True)
 class Ngrams:
     """A word's vector is the mean of its own row and those of its character n-grams (fastText).
@@ -86,14 +92,13 @@ class Ngrams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skipgram:
+class Skipgram(Windowed):
     """A word's vector is asked for each of its neighbors (Mikolov et al. 2013a, section 3.2).
 
     Raises:
         ValueError: a number that makes no sense.
     """
 
-    d_model: int = 100
     window: int = 5
     """Neighbors on each side, at most."""
     shrink: bool = True
@@ -103,24 +108,31 @@ class Skipgram:
     subsample: float | None = 1e-3
     """Words with a greater share of all are passed over at random; None: no word is."""
     epochs: int = 5
-    rate: float = 0.025
     last_rate: float = 1e-4
     """To which the rate falls in a line."""
-    seed: int = 0
 
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def reach(self) -> tuple[int, bool]:
+        """Neighbors on each side, and whether how many is drawn, up to that."""
+        return self.window, self.shrink
+
+    @property
+    def sees(self) -> str:
+        """Say who sees whom, for people."""
+        return f"a word knows itself alone, and is asked for each neighbor{_told(self.output)}"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Cbow:
+class Cbow(Windowed):
     """A word's neighbors, their vectors together, are asked for the word (2013a, section 3.1).
 
     Raises:
         ValueError: a number that makes no sense.
     """
 
-    d_model: int = 100
     window: int = 5
     """Neighbors on each side, at most."""
     shrink: bool = True
@@ -135,13 +147,27 @@ class Cbow:
     subsample: float | None = 1e-3
     """Words with a greater share of all are passed over at random; None: no word is."""
     epochs: int = 5
-    rate: float = 0.05
     last_rate: float = 1e-4
     """To which the rate falls in a line."""
-    seed: int = 0
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def reach(self) -> tuple[int, bool]:
+        """Neighbors on each side, and whether how many is drawn, up to that."""
+        return self.window, self.shrink
+
+    @property
+    def inward(self) -> bool:
+        """The neighbors are asked for the word."""
+        return True
+
+    @property
+    def sees(self) -> str:
+        """Say who sees whom, for people."""
+        how = "mean" if self.mean else "sum"
+        return f"the {how} of the neighbors' vectors is asked once for the word{_told(self.output)}"
 
 
 Spec = Skipgram | Cbow
@@ -174,23 +200,25 @@ class Report:
     for."""
 
 
-def start(spec: Spec, words: Lexicon) -> State:
+def start(spec: Spec, words: Lexicon, d_model: int = 100, seed: int = 0) -> State:
     """Draw the vectors that training begins with, up to 1 / d_model; those of outputs are zero.
 
     Raises:
-        ValueError: there is one word only.
+        ValueError: there is one word only, or a number makes no sense.
     """
+    _at_least("d_model", d_model, 1)
+    _at_least("seed", seed, 0)
     if len(words) < 2:
         raise ValueError(f"vectors of words need two words or more, got {words.words}")
     buckets = spec.ngrams.buckets if spec.ngrams is not None else 0
-    random = np.random.Generator(np.random.Philox(spec.seed))
-    inputs = random.random((len(words) + buckets, spec.d_model), np.float32)
+    random = np.random.Generator(np.random.Philox(seed))
+    inputs = random.random((len(words) + buckets, d_model), np.float32)
     inputs -= 0.5
     # Deviates: the released code of word2vec draws half as far, which learns a little less from
     # little text. This is how far fastText's and gensim draw.
-    inputs /= spec.d_model / 2
+    inputs /= d_model / 2
     n_outputs = len(words) - isinstance(spec.output, Hierarchical)
-    return State(inputs, np.zeros((n_outputs, spec.d_model), np.float32))
+    return State(inputs, np.zeros((n_outputs, d_model), np.float32))
 
 
 def train(
@@ -199,8 +227,10 @@ def train(
     words: Lexicon,
     state: State,
     *,
+    rate: float,
+    seed: int = 0,
     threads: int = 1,
-    chunk: int = 2**16,
+    chunk: int = CHUNK,
 ) -> Iterator[Report]:
     """Learn from the state's place to the end; the vectors move in place.
 
@@ -212,22 +242,27 @@ def train(
         corpus: the ids.
         words: that get a vector.
         state: as of `start`, or saved.
+        rate: how far a row moves, at the beginning; the released code has 0.025 for skip-gram and
+            0.05 for CBOW.
+        seed: of what is drawn.
         threads: each works on a chunk; a report comes when all are done.
         chunk: ids that a thread works on between two reports, about.
 
     Raises:
-        ValueError: the state or the words are not of this spec or corpus.
+        ValueError: the state or the words are not of this spec or corpus, or a number makes no
+            sense.
         FloatingPointError: a vector is not finite.
     """
     _at_least("threads", threads, 1)
     _at_least("ids of a chunk", chunk, 1)
+    check_rate(spec, rate)
     _check_state(spec, corpus, words, state)
-    tables = _tables(spec, words)
+    run = _Run(spec, corpus, words, state, _tables(spec, words), rate, seed)
     if threads == 1:
-        yield from _train(spec, corpus, words, state, tables, map, 1, chunk)
+        yield from _train(run, map, 1, chunk)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from _train(spec, corpus, words, state, tables, pool.map, threads, chunk)
+        yield from _train(run, pool.map, threads, chunk)
 
 
 def vectors(spec: Spec, words: Lexicon, state: State) -> Float32[np.ndarray, "n d"]:
@@ -286,30 +321,6 @@ def ngrams_of(
     return compiled().ngrams(letters, offsets, spec.least, spec.most, spec.buckets, first, own)
 
 
-def save(path: Path, spec: Spec, state: State) -> None:
-    """Write spec and state to a file (.npz), replacing the one that is there."""
-    said = json.dumps(to_dict(spec))
-    with whole(path) as beside, beside.open("wb") as file:
-        np.savez(file, spec=said, place=state.place, inputs=state.inputs, outputs=state.outputs)
-
-
-def load(path: Path) -> tuple[Spec, State]:
-    """Read spec and state back.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not such a file.
-    """
-    try:
-        with np.load(path) as found:
-            plain = json.loads(str(found["spec"]))
-            kind = {"Skipgram": Skipgram, "Cbow": Cbow}[plain["kind"]]
-            spec = from_dict(kind, plain)
-            return spec, State(found["inputs"], found["outputs"], int(found["place"]))
-    except (KeyError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} holds no training of word vectors: {error}") from None
-
-
 class _Tables(NamedTuple):
     """What the loops look up."""
 
@@ -319,6 +330,18 @@ class _Tables(NamedTuple):
     chances: UInt64[np.ndarray, "m"]
     n_negatives: int
     probabilities: Float32[np.ndarray, "p"]
+
+
+class _Run(NamedTuple):
+    """What a training is told."""
+
+    spec: Spec
+    corpus: Corpus
+    words: Lexicon
+    state: State
+    tables: _Tables
+    rate: float
+    seed: int
 
 
 class _Done(NamedTuple):
@@ -362,35 +385,27 @@ def _parts(
 
 
 def _train(
-    spec: Spec,
-    corpus: Corpus,
-    words: Lexicon,
-    state: State,
-    tables: _Tables,
-    each: Callable[[Any, Any], Any],
-    threads: int,
-    chunk: int,
+    run: _Run, each: Callable[[Any, Any], Any], threads: int, chunk: int
 ) -> Iterator[Report]:
-    n_tokens = corpus.n_tokens
-    slope = (spec.rate - spec.last_rate) / (n_tokens * spec.epochs)
+    spec, state, n_tokens = run.spec, run.state, run.corpus.n_tokens
+    slope = (run.rate - spec.last_rate) / (n_tokens * spec.epochs)
     for epoch in range(state.place // n_tokens, spec.epochs):
         before = epoch * n_tokens
-        rates = (spec.rate - slope * before, slope, min(spec.rate, spec.last_rate))
-        learn = partial(_learn, spec, words, state, tables, epoch, rates)
-        chunks = corpus.chunks(chunk, state.place - before)
+        learn = partial(_learn, run, epoch, (run.rate - slope * before, slope, spec.last_rate))
+        chunks = run.corpus.chunks(chunk, state.place - before)
         while some := list(islice(chunks, threads)):
             done = list(each(learn, some))
             if not all(d.finite for d in done):
                 raise FloatingPointError(
                     f"the vectors are not finite near word {before + some[0].start}: the rate "
-                    f"{spec.rate} is too high"
+                    f"{run.rate} is too high"
                 )
             state.place = before + some[-1].end
             n_loss = sum(d.n_loss for d in done)
             yield Report(
                 place=state.place,
                 n_words=sum(d.n_words for d in done),
-                rate=max(spec.rate - slope * state.place, rates[2]),
+                rate=max(run.rate - slope * state.place, spec.last_rate),
                 loss=sum(d.loss for d in done) / n_loss if n_loss else math.nan,
             )
         state.place = before + n_tokens
@@ -398,22 +413,14 @@ def _train(
             raise FloatingPointError(f"the vectors are not finite after {epoch + 1} epochs")
 
 
-def _learn(
-    spec: Spec,
-    words: Lexicon,
-    state: State,
-    tables: _Tables,
-    epoch: int,
-    rates: tuple[float, float, float],
-    chunk: Chunk,
-) -> _Done:
+def _learn(run: _Run, epoch: int, rates: tuple[float, float, float], chunk: Chunk) -> _Done:
     """Learn from a chunk."""
-    kernels = compiled()
-    found = gather(chunk, words.row_of, tables.keep, _key(spec.seed, epoch, _DRAWN_OUT))
+    kernels, spec, state, tables = compiled(), run.spec, run.state, run.tables
+    found = gather(chunk, run.words.row_of, tables.keep, _key(run.seed, epoch, _DRAWN_OUT))
     given = (
         found.rows, found.bounds, found.places, found.n_sentences, tables.parts, state.inputs,
         state.outputs, tables.tree, tables.chances, tables.n_negatives, spec.window, spec.shrink,
-        rates, _key(spec.seed, epoch, _DRAWN), tables.probabilities,
+        rates, _key(run.seed, epoch, _DRAWN), tables.probabilities,
     )  # fmt: skip
     if isinstance(spec, Skipgram):
         done = kernels.skipgram(*given)
@@ -429,16 +436,24 @@ def _key(seed: int, epoch: int, purpose: int) -> np.uint64:
 
 
 def _check(spec: Spec) -> None:
-    _at_least("d_model", spec.d_model, 1)
     _at_least("window", spec.window, 1)
     _at_least("epochs", spec.epochs, 1)
-    _at_least("seed", spec.seed, 0)
-    if not (math.isfinite(spec.rate) and spec.rate > 0):
-        raise ValueError(f"rate must be above 0, got {spec.rate}")
-    if not 0 <= spec.last_rate <= spec.rate:
-        raise ValueError(f"last_rate must be from 0 to the rate {spec.rate}, got {spec.last_rate}")
+    if not 0 <= spec.last_rate < math.inf:
+        raise ValueError(f"last_rate must be at least 0, got {spec.last_rate}")
     if spec.subsample is not None and not spec.subsample > 0:
         raise ValueError(f"subsample must be above 0, got {spec.subsample}")
+
+
+def check_rate(spec: Spec, rate: float) -> None:
+    """Check that a rate is above 0, and can fall to the last.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not (0 < rate < math.inf and rate >= spec.last_rate):
+        raise ValueError(
+            f"rate must be above 0, and at least last_rate {spec.last_rate:g}, got {rate:g}"
+        )
 
 
 def _check_state(spec: Spec, corpus: Corpus, words: Lexicon, state: State) -> None:
@@ -446,7 +461,8 @@ def _check_state(spec: Spec, corpus: Corpus, words: Lexicon, state: State) -> No
         raise ValueError(f"{len(words.row_of)} ids are known, but the corpus has {corpus.n_ids}")
     fresh = len(words) + (spec.ngrams.buckets if spec.ngrams is not None else 0)
     outputs = len(words) - isinstance(spec.output, Hierarchical)
-    asked = (fresh, spec.d_model), (outputs, spec.d_model)
+    d_model = state.inputs.shape[1]
+    asked = (fresh, d_model), (outputs, d_model)
     got = state.inputs.shape, state.outputs.shape
     if got != asked:
         raise ValueError(f"the vectors must be of shapes {asked} for this spec, got {got}")

@@ -1,0 +1,228 @@
+"""Word vectors on the path of all models: pretrained, resumed, opened, used."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_text import corpus
+
+pytest.importorskip("numba")
+pytest.importorskip("scipy")
+
+import unmask
+from unmask import cli
+from unmask.serving.hide import hidden
+from unmask.training.log import Log
+
+MINIS = {
+    "word2vec-skipgram-mini": "objective.epochs=6",
+    "word2vec-cbow-mini": "objective.epochs=6",
+    "fasttext-mini": "objective.ngrams.buckets=500",
+    "glove-mini": "objective.epochs=6",
+    "svd-ppmi-mini": "objective.contexts=false",
+    "lsa-mini": "objective.power=0.5",
+}
+COUNTED = ("glove-mini", "svd-ppmi-mini")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(corpus())
+    return path
+
+
+def learn(name: str, text: Path, out: Path, *changes: str, **more):
+    changes = ("architecture.d_model=12", "log_every=2", MINIS[name], *changes)
+    return unmask.pretrain(name, data=text, out=out, changes=changes, threads=1, quiet=True, **more)
+
+
+def learned(out: Path) -> tuple[bytes, bytes]:
+    return (out / "model.safetensors").read_bytes(), (out / "log.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", MINIS)
+def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    made = learn(name, text, out)
+    facts = json.loads((out / "unmask.json").read_text())
+    assert facts["finished"] is True
+    last = json.loads((out / "log.jsonl").read_text().splitlines()[-1])
+    assert last["step"] == facts["recipe"]["steps"]
+    for file in ("config.json", "tokenizer.json", "README.md", "log.jsonl", "report.html"):
+        assert (out / file).stat().st_size > 0
+    assert (out / "counts").exists() == (name in COUNTED)
+    report = (out / "report.html").read_text()
+    assert not re.search("Perplexity|nats</|Kaplan", report)
+    space = unmask.open_space(out)
+    assert {"king", "followed", "silver"} <= set(space.words)
+    assert not {".", "<unk>", "<eos>"} & set(space.words)
+    assert space.width == 12
+    assert np.isfinite(space.vectors).all()
+    opened = unmask.load(out)
+    for model in (made, opened):
+        (mean,) = model.embed(["King gate."], pooling="mean")
+        both = (space.vector("king") + space.vector("gate")) / 3  # and the full stop, which is 0
+        np.testing.assert_allclose(mean, both, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["word2vec-skipgram-mini", "fasttext-mini", "glove-mini"])
+def test_a_run_that_is_stopped_and_goes_on_is_the_same(
+    name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn(name, text, tmp_path / "whole")
+    broken, log = tmp_path / "broken", Log.__call__
+
+    def call(self, report):
+        log(self, report)
+        if report.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Log, "__call__", call)
+    with pytest.raises(KeyboardInterrupt, match="go on with --resume"):
+        learn(name, text, broken)
+    monkeypatch.setattr(Log, "__call__", log)
+    assert not (broken / "config.json").exists()
+    learn(name, text, broken, resume=True)
+    assert learned(broken) == learned(tmp_path / "whole")
+    unmask.pretrain(out=broken, resume=True, quiet=True, threads=1)  # it is finished: nothing moves
+    assert learned(broken) == learned(tmp_path / "whole")
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, log = "word2vec-skipgram-mini", Log.__call__
+    learn(name, text, tmp_path / "whole", checkpoint_every=2)
+
+    class KilledError(Exception):
+        pass
+
+    def call(self, report):
+        log(self, report)
+        if report.step == 5:
+            raise KilledError
+
+    monkeypatch.setattr(Log, "__call__", call)
+    with pytest.raises(KilledError):
+        learn(name, text, tmp_path / "killed", checkpoint_every=2)
+    monkeypatch.setattr(Log, "__call__", log)
+    assert (tmp_path / "killed" / "checkpoints" / "step-00000004").is_dir()
+    learn(name, text, tmp_path / "killed", checkpoint_every=2, resume=True)
+    assert learned(tmp_path / "killed") == learned(tmp_path / "whole")
+
+
+def test_a_seed_and_a_rate_are_the_recipes(text: Path, tmp_path: Path) -> None:
+    name = "word2vec-skipgram-mini"
+    runs = {
+        "one": {}, "same": {}, "seed": {"seed": 1}, "rate": {"changes": "rate=0.2"},
+    }  # fmt: skip
+    found = {}
+    for run, how in runs.items():
+        changes = [how.pop("changes")] if "changes" in how else []
+        learn(name, text, tmp_path / run, *changes, **how)
+        found[run] = learned(tmp_path / run)[0]
+    assert found["one"] == found["same"]
+    assert len(set(found.values())) == 3
+
+
+def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> None:
+    learn("word2vec-skipgram-mini", text, tmp_path / "run")
+    rows = [("the old king saw the gate", "a"), ("her brother feared the sea", "b")] * 8
+    table = tmp_path / "rows.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in rows))
+    tuned = unmask.finetune(
+        tmp_path / "run", task="classify", train=table, dev=table, epochs=20.0, rate=0.1,
+        out=tmp_path / "tuned", terminal=None,
+    )  # fmt: skip
+    assert [p["label"] for p in tuned.predict([t for t, _ in rows[:2]])] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"steps": 5}, "whole epochs, not for steps, tokens or minutes"),
+        ({"minutes": 1}, "whole epochs"),
+        ({"length": 20}, "length: word vectors have no length, got 20"),
+        ({"changes": ["optimizer=Muon"]}, "optimizer: word vectors have no optimizer"),
+        ({"changes": ["clip=2.0"]}, "clip: word vectors have no clip, got 2"),
+        ({"changes": ["architecture.dropout=0.5"]}, "have d_model alone, their width"),
+        ({"changes": ["unit=corpus"]}, "unit: windows lie within one of"),
+        ({"changes": ['objective={kind="Hide",choose={kind="Tokenwise",rate=0.1},'
+                      'conceal={kind="InPlace"}}']}, "are learned by one of Cbow, Glove, Lsa"),
+        ({"begin": "somewhere"}, "begin: word vectors have no begin"),
+        ({"vocab_size": 2}, "too small"),
+        ({"changes": ["objective.window=0"]}, "window must be at least 1, got 0"),
+        ({"changes": ["rate=1e-9"]}, "rate must be above 0, and at least last_rate"),
+    ],
+)  # fmt: skip
+def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
+    how: dict, said: str, text: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        unmask.pretrain(
+            "word2vec-skipgram-mini", data=text, out=tmp_path / "out", quiet=True, **how
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("Every word stands here once.")
+    with pytest.raises(ValueError, match="no word stands there 5 times or more"):
+        unmask.pretrain("glove-mini", data=tmp_path / "few.txt", out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_takes_a_run_for_its_vectors(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    learn("svd-ppmi-mini", text, out)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("king\tfox\t9\nking\tgate\t1\nsea\tgate\t2\nking\tnobody\t3\n")
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert cli.run(list(words)) == 0
+        return capsys.readouterr().out
+
+    assert (
+        json.loads(said("evaluate", str(out), "--data", str(pairs), "--json"))["scores"][0]["known"]
+        == 3
+    )
+    said("convert", str(out), str(tmp_path / "v.vec"))
+    assert unmask.open_space(tmp_path / "v.vec").words == unmask.open_space(out).words
+    said("convert", str(out), str(tmp_path / "copy"), "--to", "unmask")
+    assert (tmp_path / "copy" / "model.safetensors").is_file()
+    assert len(said("neighbors", str(out), "king", "-k", "3").splitlines()) == 3
+    assert "Svd" in said("show", str(out))
+    shutil.rmtree(tmp_path / "copy")
+    (tmp_path / "copy").mkdir()
+    assert cli.run(["neighbors", str(tmp_path / "copy"), "king"]) == 2
+    assert "a folder without a model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
+    line = 'The man saw the house. "The house saw the man," he said.'
+    words = [["the", "man", "saw", "the", "house"], ["the", "house", "saw", "the", "man", "he",
+             "said"]]  # fmt: skip
+    out = hidden("word2vec-skipgram-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    read, asked = {c.piece for c in out.inputs}, [c.asked for c in out.inputs]
+    (word,) = read
+    around = [
+        sentence[max(i - 2, 0) : i] + sentence[i + 1 : i + 3]
+        for sentence in words
+        for i, one in enumerate(sentence)
+        if one == word
+    ]
+    assert asked in around
+    inward = hidden("word2vec-cbow-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    assert [c.piece for c in inward.inputs] == asked
+    assert {c.asked for c in inward.inputs} == {word}
+    assert "mean of the neighbors' vectors" in inward.sees

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+pytest.importorskip("scipy")
+
+from unmask.vectors.corpus import Corpus, count_ids, lexicon, of_ids
+from unmask.vectors.lsa import Lsa, weighted
+from unmask.vectors.svd import factorize
+
+DOCUMENTS = [[1, 2, 2, 3], [1, 1, 4], [1, 2, 0], [1, 4, 4, 4, 5]]
+
+
+def corpus(documents: list[list[int]]) -> Corpus:
+    ends = np.cumsum([0, *map(len, documents)])
+    ids = np.concatenate(documents).astype(np.uint16)
+    return of_ids(ids, np.stack((ends[:-1], ends[1:]), 1))
+
+
+def test_counts_are_weighted_by_logarithm_and_entropy() -> None:
+    made = corpus(DOCUMENTS)
+    words = lexicon(["<unk>", *"abcde"], count_ids(made), [0], 1)
+    found = weighted(made, words).toarray()
+    expected = np.zeros_like(found)
+    for row, word in enumerate(words.words):
+        counts = np.array([d.count("<abcde".index(word)) for d in DOCUMENTS], float)
+        share = counts[counts > 0] / counts.sum()
+        entropy = -(share * np.log(share)).sum()
+        expected[row] = np.log1p(counts) * (1 - entropy / np.log(len(DOCUMENTS)))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    # what is in one document says most of it, what is in all of them alike says nothing
+    assert expected[words.words.index("c")].max() == pytest.approx(np.log(2))
+
+
+def test_words_of_the_same_documents_are_alike() -> None:
+    random = np.random.default_rng(0)
+    topics = [random.integers(1, 6, 30) + 5 * (i % 2) for i in range(40)]
+    made = corpus([topic.tolist() for topic in topics])
+    words = lexicon(["<unk>", *"abcdefghij"], count_ids(made), [0], 1)
+    vectors = factorize(weighted(made, words), 2).vectors(Lsa().power)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    first = np.array([word in "abcde" for word in words.words])
+    cosine, same = unit @ unit.T, first[:, None] == first
+    assert cosine[same].min() > cosine[~same].max()
+
+
+def test_what_makes_no_sense_is_told() -> None:
+    made = corpus([[1, 2, 3]])
+    words = lexicon(["<unk>", *"abc"], count_ids(made), [0], 1)
+    with pytest.raises(ValueError, match="one document only"):
+        weighted(made, words)
+    with pytest.raises(ValueError, match="power must be at least 0"):
+        Lsa(power=-1.0)
