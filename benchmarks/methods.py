@@ -32,7 +32,7 @@ import torch
 from pretraining import resident
 
 from unmask.finetuning import tables
-from unmask.finetuning.tune import finetune
+from unmask.serving.finetune import finetune
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 METHODS = (

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from unmask.adapters.mix import Mix
     from unmask.adapters.prefix import Prefix, Prompt
     from unmask.adapters.scale import IA3
+    from unmask.finetuning.in_domain import InDomain
     from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, SourceEncoder, TopLayers
     from unmask.finetuning.suite import finetune_suite
-    from unmask.finetuning.tune import finetune
     from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
     from unmask.published.catalogue import MODELS
     from unmask.serving.align import align
     from unmask.serving.describe import describe
+    from unmask.serving.ensemble import Ensemble
     from unmask.serving.evaluating import evaluate_tasks
     from unmask.serving.expand import expand
+    from unmask.serving.finetune import finetune
     from unmask.serving.hide import hidden
     from unmask.serving.pipeline import Pipeline, load
     from unmask.serving.prepare import prepare
@@ -43,11 +45,13 @@ __all__ = [
     "Beam",
     "BitFit",
     "Decoding",
+    "Ensemble",
     "Frozen",
     "Full",
     "Gradual",
     "Greedy",
     "Houlsby",
+    "InDomain",
     "LoRA",
     "Mix",
     "Pfeiffer",
@@ -88,11 +92,13 @@ _HOME = {
     "Beam": "unmask.generation.settings",
     "BitFit": "unmask.finetuning.methods",
     "Decoding": "unmask.generation.settings",
+    "Ensemble": "unmask.serving.ensemble",
     "Frozen": "unmask.finetuning.methods",
     "Full": "unmask.finetuning.methods",
     "Gradual": "unmask.finetuning.methods",
     "Greedy": "unmask.generation.settings",
     "Houlsby": "unmask.adapters.bottleneck",
+    "InDomain": "unmask.finetuning.in_domain",
     "LoRA": "unmask.adapters.lora",
     "Mix": "unmask.adapters.mix",
     "Pfeiffer": "unmask.adapters.bottleneck",
@@ -113,7 +119,7 @@ _HOME = {
     "evaluate_space": "unmask.serving.spaces",
     "evaluate_tasks": "unmask.serving.evaluating",
     "expand": "unmask.serving.expand",
-    "finetune": "unmask.finetuning.tune",
+    "finetune": "unmask.serving.finetune",
     "finetune_suite": "unmask.finetuning.suite",
     "hidden": "unmask.serving.hide",
     "load": "unmask.serving.pipeline",

@@ -47,7 +47,7 @@ class Tokens:
         """Read the text from its end: a token then begins what it ended."""
         first = np.full(min(len(self), 1), WORD | SENTENCE | PARAGRAPH, self.marks.dtype)
         other = None if self.other is None else self.other.turned()
-        return Tokens(self.ids[::-1], np.concatenate((first, self.marks[:0:-1])), other)
+        return Tokens(self.ids[::-1].copy(), np.concatenate((first, self.marks[:0:-1])), other)
 
 
 @dataclass(frozen=True, kw_only=True)

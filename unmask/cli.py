@@ -21,8 +21,10 @@ import typer
 
 if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
+    from unmask.finetuning.in_domain import InDomain
     from unmask.finetuning.suite import SuiteRun
     from unmask.finetuning.tuned import Tuned
+    from unmask.serving.ensemble import Ensemble
     from unmask.serving.pipeline import Answered, Pipeline
     from unmask.vectors.space import Neighbor
 
@@ -105,6 +107,10 @@ Texts = Annotated[
 Input = Annotated[
     Path | None,
     _option("--input", metavar="FILE", help="A text a line, or records as for --data."),
+]
+Together = Annotated[
+    list[str] | None,
+    _option("--with", metavar="MODEL", help="Also asked: the mean of their answers; several."),
 ]
 Column = Annotated[
     str | None,
@@ -632,6 +638,24 @@ def finetune(
     initialize: Annotated[
         Literal["pretrained", "random"], _option("--initialize", help="Weights to begin with.")
     ] = "pretrained",
+    in_domain: Annotated[
+        bool,
+        _option(
+            "--in-domain", help="First go on with pretraining on the text of the rows, unlabelled."
+        ),
+    ] = False,
+    unlabeled: Annotated[
+        list[str] | None,
+        _option("--unlabeled", metavar="PATH", help="More text for --in-domain; several."),
+    ] = None,
+    in_domain_set: Annotated[
+        list[str] | None,
+        _option(
+            "--in-domain-set",
+            metavar="KEY=VALUE",
+            help="Of --in-domain: epochs=10, or any key of its recipe: rate=1e-3.",
+        ),
+    ] = None,
     baseline: Annotated[
         bool, _option("--baseline", help="Also tune from random weights, and compare.")
     ] = False,
@@ -797,6 +821,9 @@ def finetune(
         "option": options,
         "metric": metric,
         "name": name,
+        "in_domain": in_domain or None,
+        "unlabeled": unlabeled,
+        "in_domain_set": in_domain_set,
     }
     if tasks is not None:
         _finetune_suite(model, tasks, data, own, shared, as_json)
@@ -820,11 +847,34 @@ def finetune(
             options=_options(options or ()),
             metric=metric,
             name=name,
+            in_domain=_in_domain(in_domain, unlabeled, in_domain_set),
             **shared,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
     _show_tuned(tuned, out, as_json)
+
+
+def _in_domain(
+    asked: bool, unlabeled: Sequence[str] | None, changes: Sequence[str] | None
+) -> "bool | InDomain":
+    """Read what the stage between pretraining and the task is told."""
+    if not asked:
+        _refuse("", " is of --in-domain, which is not given", **{
+            "unlabeled": unlabeled, "in-domain-set": changes,
+        })  # fmt: skip
+        return False
+    from unmask.config import from_dict
+    from unmask.finetuning.in_domain import InDomain
+    from unmask.training.recipe import parse
+
+    told: dict[str, Any] = {"unlabeled": list(unlabeled or ()), "changes": []}
+    for change in changes or ():
+        if change.partition("=")[0].strip() == "epochs":
+            told |= parse(change)
+        else:
+            told["changes"].append(change)
+    return from_dict(InDomain, told, "--in-domain-set")
 
 
 def _check_alone(told: Mapping[str, Any]) -> None:
@@ -841,7 +891,8 @@ def _check_alone(told: Mapping[str, Any]) -> None:
 
 def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
     """Go on with a run of fine-tuning, or with a suite of them."""
-    from unmask.finetuning import suite, tune
+    from unmask.finetuning import suite
+    from unmask.serving.finetune import go_on
 
     terminal = None if quiet else sys.stderr
     try:
@@ -849,7 +900,7 @@ def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool
             made = suite.go_on(out, model, device=device, terminal=terminal)
             _show_suite(made, out, as_json)
         else:
-            _show_tuned(tune.go_on(out, model, device=device, terminal=terminal), out, as_json)
+            _show_tuned(go_on(out, model, device=device, terminal=terminal), out, as_json)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
 
@@ -951,6 +1002,7 @@ def evaluate(
     model: Model,
     more: MoreData = None,
     data: Data = None,
+    together: Together = None,
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
@@ -1031,11 +1083,13 @@ def evaluate(
     _refuse("", " is of --task similarity, which is not given", **vectors_of)
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        _refuse(f"{model}: word vectors; leave out ", task=task, shots=shots != "0", **others)
+        others |= {"task": task, "with": together}
+        _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
         _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
         return
     _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
+        _refuse("", " is for models that label, and not for --task", **{"with": together})
         how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
@@ -1043,14 +1097,15 @@ def evaluate(
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
-    if pipeline.labelled:
+    if together or pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
         if length is not None or text is not None or memory is not None:
             raise ValueError(
                 f"{model}: labels; --length, --memory and --text are for held-out text"
             )
-        scores = pipeline.score(sources[0], encoding_errors=encoding_errors)
+        asked = _together(pipeline, together, device)
+        scores = asked.score(sources[0], encoding_errors=encoding_errors)
         _print(scores) if as_json else print(
             "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())
         )
@@ -1184,6 +1239,7 @@ def _scored(result: "Evaluation") -> Iterator[str]:
 def predict(
     model: Model,
     texts: Texts = None,
+    together: Together = None,
     input: Annotated[
         Path | None,
         _option(
@@ -1207,7 +1263,7 @@ def predict(
     by spaces.
     """
     pipeline = _load(model, device)
-    pipeline = pipeline if part is None else pipeline.part(part)
+    pipeline = _together(pipeline if part is None else pipeline.part(part), together, device)
     given: Iterable[Any]
     if input is None:
         given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))
@@ -1219,7 +1275,18 @@ def predict(
         _print({"text": text} | said)
 
 
-def _reader(pipeline: "Pipeline") -> Callable[[str], Any]:
+def _together(
+    pipeline: "Pipeline", others: Sequence[str] | None, device: str
+) -> "Pipeline | Ensemble":
+    """Return what answers for a model and others; itself, where there are none."""
+    if not others:
+        return pipeline
+    from unmask.serving.ensemble import Ensemble
+
+    return Ensemble([pipeline, *(_load(other, device) for other in others)])
+
+
+def _reader(pipeline: "Pipeline | Ensemble") -> Callable[[str], Any]:
     """Return what makes of a line what a model labels."""
     from unmask.finetuning.kinds.catalogue import TASK_KINDS
     from unmask.finetuning.predict import task_of
@@ -1803,8 +1870,8 @@ def study(
         str,
         typer.Argument(
             metavar="STUDY",
-            help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, or a .toml "
-            "file with a study.",
+            help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, ulmfit-stages, "
+            "ulmfit-stages-trec, or a .toml file with a study.",
         ),
     ],
     more: MoreData = None,

@@ -17,8 +17,8 @@ from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.predict import read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 
 COLUMNS = Columns(texts=("question", "context"), label="answers")
 

@@ -20,13 +20,13 @@ from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.generation.decode import generate
 from unmask.generation.settings import decoding
 from unmask.heads.language import ByMask, Language
 from unmask.heads.model import Model
 from unmask.hiding.collate import pad
 from unmask.model.architecture import Architecture
+from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
 
 ONE = Columns(texts=("source",), label="target")

@@ -20,7 +20,6 @@ from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.evaluation.embed import embed
 from unmask.finetuning.methods import layers
 from unmask.finetuning.predict import predict, read_task
-from unmask.finetuning.tune import finetune
 from unmask.generation.fill import fill
 from unmask.heads.labels import Labels
 from unmask.heads.model import Model
@@ -28,6 +27,7 @@ from unmask.hiding.collate import pad
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned
 from unmask.published.canine import CANINE_MINI
+from unmask.serving.finetune import finetune
 from unmask.serving.pretrain import pretrain
 from unmask.tokens.tokenizer import Tokenizer, learn
 

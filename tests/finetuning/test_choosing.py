@@ -21,8 +21,8 @@ from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, option
 from unmask.finetuning.predict import predict, task_of
 from unmask.finetuning.tables import read
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.hiding.collate import pad
+from unmask.serving.finetune import finetune
 from unmask.tokens.vocabulary import Special
 
 CLOSE = 1e-4

@@ -14,9 +14,9 @@ from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import Prefix
 from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.finetuning.methods import layers
-from unmask.finetuning.tune import finetune
 from unmask.model.spelling import Spelling
 from unmask.published.elmo import ELMO_MINI
+from unmask.serving.finetune import finetune
 from unmask.tokens.tokenizer import learn
 from unmask.tokens.vocabulary import SpelledWords
 

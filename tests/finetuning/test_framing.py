@@ -22,13 +22,13 @@ from unmask.finetuning.framing import TOKENS, has_tokens
 from unmask.finetuning.kinds.catalogue import ask, options
 from unmask.finetuning.kinds.pooled import PoolOptions
 from unmask.finetuning.tasks import Columns, Item, Kind, Task
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.language import Language
 from unmask.hiding.collate import pad
 from unmask.model.architecture import Architecture
 from unmask.published.card import FineTuning
 from unmask.published.catalogue import MODELS
+from unmask.serving.finetune import finetune
 
 FAST = {
     "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",
@@ -371,7 +371,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> Non
         patch.setattr(tuning_module, "_save", save_and_die)
         with pytest.raises(Killed):
             quick(base, given, out=tmp_path / "out", epochs=2.0)
-    again = unmask.finetuning.tune.go_on(tmp_path / "out", device="cpu", terminal=None)
+    again = unmask.serving.finetune.go_on(tmp_path / "out", device="cpu", terminal=None)
     for name, tensor in whole.opened.model.weights().items():
         assert torch.equal(tensor, again.opened.model.weights()[name]), name
     assert again.tuning.auxiliary == 0.5

@@ -21,9 +21,9 @@ from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.score import score, score_file
 from unmask.finetuning.tables import read
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.collate import pad
+from unmask.serving.finetune import finetune
 
 ONE = Columns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}

@@ -11,7 +11,7 @@ from unmask.finetuning import plan, reading
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.suites import find
 from unmask.finetuning.tasks import Item
-from unmask.finetuning.tune import finetune
+from unmask.serving.finetune import finetune
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 

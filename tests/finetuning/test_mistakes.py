@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 

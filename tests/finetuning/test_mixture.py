@@ -20,7 +20,7 @@ from unmask.finetuning.mixture import Mixture, Part, Plain, is_mixture, read_mix
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tune import finetune, go_on
+from unmask.serving.finetune import finetune, go_on
 from unmask.serving.pipeline import Pipeline
 
 SPECIAL = toy.tokenizer("t5").special

@@ -17,9 +17,9 @@ from unmask.finetuning.predict import predict, task_of
 from unmask.finetuning.score import score
 from unmask.finetuning.tables import read
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.heads.labels import AnyOf
 from unmask.hiding.collate import pad
+from unmask.serving.finetune import finetune
 
 CLOSE = 1e-4
 LABELS = ("cat", "moon", "sun")

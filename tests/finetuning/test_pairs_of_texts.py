@@ -18,9 +18,9 @@ from unmask.finetuning.plan import Tuning, paced
 from unmask.finetuning.predict import say
 from unmask.finetuning.tables import read
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.generation.decode import Decoding, generate
 from unmask.generation.settings import Beam
+from unmask.serving.finetune import finetune
 
 SHORT = {"terminal": None, "precision": "float32", "device": "cpu"}
 ONE = Columns(texts=("source",), label="target")

@@ -14,8 +14,8 @@ from unmask import cli
 from unmask.checkpoints.huggingface import open_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.tune import finetune, go_on
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune, go_on
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 

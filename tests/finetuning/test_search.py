@@ -11,6 +11,7 @@ from unmask.finetuning import search, tune
 from unmask.finetuning.job import Job, prepare
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.search import TRIALS, Trial, best, searched, trials
+from unmask.serving.finetune import go_on
 from unmask.training import parallel
 
 pytest.importorskip("optuna")
@@ -158,7 +159,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
         tune.run(asked, out=out, device="cpu", terminal=None)
     assert len(trials(out)) == 2
     with pytest.raises(ValueError, match="its search has not ended"):
-        tune.go_on(out, terminal=None)
+        go_on(out, terminal=None)
     with pytest.raises(ValueError, match="holds a run already"):
         tune.run(asked, out=out, device="cpu", terminal=None)
     tuned = tune.run(asked, out=out, resume=True, device="cpu", terminal=None)
@@ -172,7 +173,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     again = tune.run(asked, out=out, resume=True, device="cpu", terminal=None)
     assert tries == 4
     assert again.scored == tuned.scored
-    assert tune.go_on(out, device="cpu", terminal=None).scored == tuned.scored
+    assert go_on(out, device="cpu", terminal=None).scored == tuned.scored
     # The first trial is the first run of the job, with nothing but the rate changed.
     alone = replace(asked, search=0, rate=tried[0].rate, seeds=1)
     once = tune.run(alone, device="cpu", terminal=None)

@@ -11,7 +11,7 @@ import toy_models as toy
 
 import unmask
 from unmask.finetuning.methods import METHODS
-from unmask.finetuning.tune import finetune
+from unmask.serving.finetune import finetune
 
 SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual", "source")]
 PEFT = ("lora", "ia3", "prefix", "prompt")

@@ -13,10 +13,10 @@ import unmask
 from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning import single
 from unmask.finetuning.methods import SourceEncoder, begin_method, method_of, thaw
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
 from unmask.generation.prompted import ask
 from unmask.heads.model import Model
+from unmask.serving.finetune import finetune
 
 SAID = {"Katze": "a cat", "Hund": "the dog", "Haus": "a house"}
 NEW = "backbone.encoder.source."

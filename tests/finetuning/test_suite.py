@@ -12,8 +12,9 @@ from unmask import cli
 from unmask.finetuning import suite as module
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
-from unmask.finetuning.tune import finetune, run
+from unmask.finetuning.tune import run
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 
 TOML = """
 name = "toys"
@@ -250,7 +251,7 @@ def test_a_baseline_has_a_column() -> None:
 def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself() -> None:
     one, all_ = (inspect.signature(f).parameters for f in (finetune, finetune_suite))
     own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
-    own |= {"options", "metric", "name"}
+    own |= {"options", "metric", "name", "in_domain"}
     assert set(one) - set(all_) == own
     assert set(all_) - set(one) == {"tasks", "data", "tested"}
     fields = {field.name: field.default for field in dataclasses.fields(Tuning)}

@@ -25,10 +25,10 @@ from unmask.finetuning.plan import Tuning, read
 from unmask.finetuning.predict import predict, say
 from unmask.finetuning.spans import labels_of, may_follow
 from unmask.finetuning.tasks import Columns, Item, Task
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.recurrent import RecurrentTags
 from unmask.hiding.collate import pad
+from unmask.serving.finetune import finetune
 
 COLUMNS = Columns(texts=("words",), label="tags")
 LABELS = labels_of(("X", "Y"), "BIO")

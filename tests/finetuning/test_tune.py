@@ -19,8 +19,8 @@ from unmask.finetuning import single
 from unmask.finetuning import tune as tuning_module
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 from unmask.serving.record import Comparison, read_record
 
 SHORT = {

@@ -9,10 +9,10 @@ import toy_models as toy
 import unmask
 from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning import single
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
 from unmask.finetuning.used_tokens import UsedTokens
 from unmask.heads.model import Model
+from unmask.serving.finetune import finetune
 
 FEW = [("the good cat", "yes"), ("a bad cat", "no"), ("the bad cat", "no"), ("good a", "yes")]
 TABLE = "backbone.tokens.weight"

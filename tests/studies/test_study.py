@@ -374,7 +374,8 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
         assert recipe.length is not None
         # As many steps of as many rows, whatever a row holds.
         assert recipe.batch_tokens == 16 * recipe.length
-        steps = study.tokens / (16 * 128) if cell.reads else 1
+        share = cell.reads if cell.text else bool(cell.reads)
+        steps = share * study.tokens / (16 * 128) or 1
         assert math.ceil(study.tokens_of(cell) / recipe.batch_tokens) == math.ceil(steps)
 
 
@@ -466,3 +467,108 @@ def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:
     width = float(root.get("viewBox", "").split()[2])
     assert ((places[:, 0] > 0) & (places[:, 0] < width)).all()
     assert "x" in [e.text for e in root.iter() if e.tag.endswith("text")]
+
+
+STAGES = """
+asks = "What does each stage give?"
+tasks = "few.toml"
+tokens = 512
+epochs = 1
+seeds = 1
+changes = [
+    "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "length=16", "dev=0.1",
+]
+cells = [
+    {name = "no-pretraining", model = "ulmfit-mini", reads = 0.0},
+    {name = "no-domain", model = "ulmfit-mini", tune = "gradual"},
+    {name = "all-stages", model = "ulmfit-mini", begins = "no-domain", text = ["domain.txt"], \
+     reads = 0.5, changes = ["schedule=SlantedTriangle", "layer_decay=0.5"], tune = "gradual"},
+    {name = "plain", model = "ulmfit-mini", begins = "all-stages", reads = 0.0},
+]
+"""
+
+
+@pytest.fixture
+def stages(home: Path) -> Path:
+    (home / "few.toml").write_text(
+        TASKS
+        + TASKS.split("\n", 2)[2].replace('"Good or bad"', '"Few"').replace("[{", "[{", 1)
+        + "rows = 4\n",
+        encoding="utf-8",
+    )
+    (home / "stages.toml").write_text(STAGES, encoding="utf-8")
+    (home / "domain.txt").write_text(corpus(40).replace("\n", "\n\n"), encoding="utf-8")
+    return home
+
+
+def staged(home: Path, **more: object) -> Studied:
+    plain = {
+        "data": home / "text.txt", "out": home / "out", "tasks_data": home, "threads": 1,
+        "terminal": None,
+    }  # fmt: skip
+    return run_study(home / "stages.toml", **plain | more)
+
+
+def facts(folder: Path) -> dict:
+    return json.loads((folder / "unmask.json").read_text())
+
+
+def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch) -> None:
+    out = stages / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "finetune_suite", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            staged(stages, cells=["plain"])  # what it begins with is trained before
+    assert sorted(one.name for one in (out / "pretrained").iterdir()) == ["all-stages", "no-domain"]
+    before = (out / "pretrained/all-stages/model.safetensors").read_bytes()
+    made = staged(stages, resume=True)
+    assert (out / "pretrained/all-stages/model.safetensors").read_bytes() == before
+    assert made.benchmarks == ("Good or bad", "Few")
+    none, general, whole, plain = made.outcomes
+    assert all(len(one.averages()) == 1 for one in made.outcomes)
+    assert (none.loss, plain.loss, general.tokens) == (None, None, 512)
+    assert whole.tokens == 256
+    recipe = facts(out / "pretrained/all-stages")["recipe"]
+    assert recipe["begin"] == str(out / "pretrained/no-domain")
+    assert recipe["layer_decay"] == 0.5
+    assert recipe["data"] == [str(out / "text/of-all-stages")]
+    told = {name: facts(out / "tuned" / name / "Few")["recipe"] for name in ("all-stages", "plain")}
+    assert [one["rows"] for one in told.values()] == [4, 4]
+    assert [one["tune"]["kind"] for one in told.values()] == ["Gradual", "Full"]
+    assert {one["base"] for one in told.values()} == {str(out / "pretrained/all-stages")}
+    page = (out / "README.md").read_text()
+    assert (
+        "all-stages began with the weights of no-domain and read 256 tokens of domain.txt" in page
+    )
+    assert "no-domain was tuned by gradual." in page
+    assert staged(stages, resume=True) == made
+
+
+def _stop(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('begins = "no-domain"', 'begins = "plain"', "all-stages: begins must be a cell before it"),
+        ('"domain.txt"', '"none.txt"', "cell all-stages reads none.txt, which is not there"),
+        ('tune = "gradual"}', 'tune = "slow"}', "tune must be one of full, "),
+    ],
+)
+def test_a_cell_that_cannot_begin_is_told(stages: Path, old: str, new: str, message: str) -> None:
+    (stages / "stages.toml").write_text(STAGES.replace(old, new), encoding="utf-8")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        staged(stages)
+    assert not (stages / "out").exists()
+
+
+def test_a_study_that_was_begun_before_cells_had_more_to_say_goes_on(home: Path) -> None:
+    made = going(home)
+    path = home / "out/study.json"
+    told = json.loads(path.read_text())
+    for cell in told["study"]["cells"]:
+        for key in ("begins", "text", "tune"):
+            del cell[key]
+    path.write_text(json.dumps(told))
+    assert going(home, resume=True).outcomes == made.outcomes

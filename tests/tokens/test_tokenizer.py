@@ -2,6 +2,7 @@ import copy
 import json
 import pickle
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from tokenizer_cases import EVERY, LOSSLESS, SPECS, TEXTS, learned, story
 
 from unmask.batch import PARAGRAPH, SENTENCE, WORD
 from unmask.tokens import pipeline
-from unmask.tokens.tokenizer import BERT, T5, Frame, Tokenizer
+from unmask.tokens.tokenizer import BERT, GPT2, T5, ByteBPE, Frame, Tokenizer, TokenizerSpec, learn
 from unmask.tokens.vocabulary import GPT, TaskTokens
 
 NAMES = list(EVERY)
@@ -427,3 +428,21 @@ def test_another_tokenizer_may_read_the_sources(name: str):
         assert found.reader.encode(text).ids.tolist() == other.encode(text).ids.tolist()
         with pytest.raises(ValueError, match="fill: this model reads its sources in a vocabulary"):
             found.check_reads("fill")
+
+
+def test_a_frame_may_say_that_texts_are_read_from_their_end(tmp_path: Path) -> None:
+    frame = replace(GPT2, backward=True)
+    texts = ["The cat sat. It slept well.", "a dog"] * 40
+    forward = learn(TokenizerSpec(ByteBPE(300), GPT2), texts)
+    backward = learn(TokenizerSpec(ByteBPE(300), frame), texts)
+    backward.save(tmp_path)
+    for one in (backward, Tokenizer.load(tmp_path), pickle.loads(pickle.dumps(backward))):
+        ids = forward.encode(texts[0]).ids
+        assert one.encode(texts[0]).ids.tolist() == ids[::-1].tolist()
+        assert one.ids_batch(texts[:1])[0].tolist() == ids[::-1].tolist()
+        assert one.offsets(texts[0]) == forward.offsets(texts[0])[::-1]
+        assert one.decode(one.encode(texts[0]).ids) == texts[0]
+    begins = [i for i, m in enumerate(backward.encode(texts[0]).marks) if m & SENTENCE]
+    assert len(begins) == 2
+    with pytest.raises(ValueError, match="reads texts from their end"):
+        backward.check_forward("it")

@@ -106,6 +106,7 @@ def likelihoods(
         FloatingPointError: a score is not a number.
     """
     tokenizer.check_reads("likelihood")
+    tokenizer.check_forward("likelihood")
     if hide not in get_args(Hide):
         raise ValueError(f"hide must be one of {list(get_args(Hide))}, got {hide!r}")
     found: list[Likelihood] = []

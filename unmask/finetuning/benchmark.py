@@ -62,6 +62,8 @@ class Benchmark:
     """The customary one. None: that of the kind of task."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
+    rows: int | None = None
+    """So many of the training file are learned from, whatever a run says. None: what a run says."""
     needs_test: bool = False
     """It learns from another's files and has only a test file of its own."""
     paper: str = ""
@@ -70,6 +72,8 @@ class Benchmark:
         """Check what the types do not say."""
         if not self.files:
             raise ValueError(f"benchmark {self.name!r} names no files")
+        if self.rows is not None and self.rows < 1:
+            raise ValueError(f"benchmark {self.name!r}: rows must be at least 1, got {self.rows}")
         for one in self.files:
             if one.label in one.text:
                 raise ValueError(
@@ -125,6 +129,7 @@ class Entry:
     """See `Benchmark`."""
     metric: str | None
     options: Mapping[str, Any]
+    rows: int | None
     paper: str
 
 
@@ -204,7 +209,7 @@ def _entry(one: Benchmark, files: Files) -> Entry:
     return Entry(
         name=one.name, task=one.task, train=files.train, dev=files.dev, test=files.test,
         text=files.text, label=files.label, choices=files.choices, columns=files.columns,
-        labels=one.labels, metric=one.metric, options=one.options, paper=one.paper,
+        labels=one.labels, metric=one.metric, options=one.options, rows=one.rows, paper=one.paper,
     )  # fmt: skip
 
 

@@ -176,23 +176,7 @@ def prepare(
         ValueError: a file, a column or an option is not what it should be.
     """
     data = plan.read(tuning)
-    named = tuning.task if tuning.name is None else tuning.name
-    task = Task(
-        does=tuning.task, columns=data.columns, labels=data.labels, name=named,
-        options=options(tuning.task, data.options),
-    )  # fmt: skip
-    begun = begin(
-        opened or tuning.base,
-        task,
-        _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
-        tokenizer=tuning.tokenizer,
-        vocabulary=tuning.vocabulary,
-        dropout=tuning.dropout,
-        auxiliary=_auxiliary(tuning),
-        learned=tunes_tokens(tuning.tune),
-    )
-    if isinstance(tuning.tune, SourceEncoder):
-        begun = with_source(begun, tuning.tune, data.train)
+    begun = _begun(tuning, opened, data)
     tuning = replace(tuning, auxiliary=weight_of(begun.card.heads))
     task = _settled(begun, tuning, data)
     if tuning.class_weights is not None:
@@ -268,6 +252,39 @@ def prepare(
         n_tuned=sum(n for n, tuned in each if tuned),
         n_parameters=sum(n for n, _ in each),
     )
+
+
+def _begun(tuning: Tuning, opened: Opened | None, data: Data) -> Beginning:
+    """Begin the model that is named, or that is open, for the task."""
+    named = tuning.task if tuning.name is None else tuning.name
+    task = Task(
+        does=tuning.task, columns=data.columns, labels=data.labels, name=named,
+        options=options(tuning.task, data.options),
+    )  # fmt: skip
+    begun = begin(
+        opened or tuning.base,
+        task,
+        _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
+        tokenizer=tuning.tokenizer,
+        vocabulary=tuning.vocabulary,
+        dropout=tuning.dropout,
+        auxiliary=_auxiliary(tuning),
+        learned=tunes_tokens(tuning.tune),
+    )
+    if isinstance(tuning.tune, SourceEncoder):
+        begun = with_source(begun, tuning.tune, data.train)
+    return begun
+
+
+def begun_from(job: Job, folder: Path) -> Job:
+    """Return a job that begins with the weights of a folder, of the same network as its own.
+
+    What the folder does not have, a pooler for instance, stays as it is.
+    """
+    tuning, known = replace(job.tuning, base=str(folder)), job.begun.tensors
+    found = _begun(tuning, None, job.data).tensors
+    tensors = {name: found.get(name, x) for name, x in known.items()}
+    return replace(job, tuning=tuning, begun=replace(job.begun, tensors=tensors))
 
 
 def _auxiliary(tuning: Tuning) -> float | None:

@@ -24,16 +24,13 @@ from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
 from unmask.model.architecture import source_of
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.training.layers import falling, layers, spread
 from unmask.training.recipe import parse
 from unmask.training.schedule import Constant, InverseSquareRoot, Linear, Schedule, SlantedTriangle
 
 Shape = Literal["linear", "inverse_square_root", "constant"]
 """How the rate falls after its warm-up: to zero in a line, as 1 / sqrt(step), or not at all."""
 _SHAPES = {"linear": Linear, "inverse_square_root": InverseSquareRoot, "constant": Constant}
-_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
-_ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
-"""What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
-_ADDED = "adapters."
 _ALONE = re.compile(
     r"^backbone\.(encoder\.source\.|(encoder|decoder)\.position\.|"
     r"encoder\.layers\.0\.attention\.[qkv]\.weight$)"
@@ -275,28 +272,6 @@ def _tuned(method: Method, model: Model) -> frozenset[str]:
     return frozenset(names)
 
 
-def layers(model: Model) -> list[list[str]]:
-    """Group the names of parameters from the bottom to the top.
-
-    Embeddings, each layer (of an encoder-decoder the encoder's, then the decoder's), and what
-    stands above the last layer: its norm and the head.
-    """
-    stacks = {"encoder": 0, "decoder": 1}
-    groups: dict[tuple[int, int], list[str]] = {}
-    for name, _ in model.named_parameters():
-        if name.startswith(_ADDED):
-            continue
-        found = _LAYER.match(name)
-        if found:
-            place = (1 + stacks.get(found[1] or "", 0), int(found[2]))
-        elif _ABOVE.search(name):
-            place = (3, 0)
-        else:
-            place = (0, 0)
-        groups.setdefault(place, []).append(name)
-    return [group for _, group in sorted(groups.items())]
-
-
 def _draw_top(model: Model, n: int, seed: int) -> None:
     groups = layers(model)
     most = len(groups) - 2
@@ -314,9 +289,7 @@ def rates(method: Method, model: Model) -> dict[str, float] | None:
     """Return the factor of each parameter's rate; None where all are 1."""
     groups = layers(model)
     decay = method.decay if isinstance(method, Full | Gradual) else 1.0
-    if decay is None:
-        decay = (1 / 2.6) ** (4 / max(len(groups), 1))
-    found = {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}
+    found = falling(groups, spread(len(groups)) if decay is None else decay)
     if isinstance(method, Full | TopLayers):
         for head in (h for h in model.heads if not isinstance(model.heads[h], LanguageHead)):
             of_head = [name for name in found if name.startswith(f"heads.{head}.")]

@@ -11,6 +11,7 @@ import numpy as np
 from unmask.config import check, to_dict
 from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.forms import form_of, plain_form
+from unmask.finetuning.in_domain import InDomain
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.files import Deciding, Naming
 from unmask.finetuning.kinds.kind import Informed
@@ -80,6 +81,8 @@ class Tuning:
     """random: the same network and tokenizer, its weights drawn from the seed."""
     baseline: bool = False
     """Also tune a randomly initialized network, with the same seeds, data and budget."""
+    in_domain: InDomain | None = None
+    """The model first goes on with pretraining on the text of the task. None: it does not."""
     tokenizer: str | None = None
     """A folder, for a name of the catalogue. None: learned from the training texts."""
     vocabulary: Vocabulary | None = None
@@ -179,6 +182,13 @@ class Tuning:
             raise ValueError("average must be at least 2, or 0 for none, got 1")
         if self.average and self.patience is not None:
             raise ValueError("average is of a run's end, which patience leaves open: give one")
+        if self.in_domain is not None and self.initialize == "random":
+            raise ValueError("in_domain goes on from trained weights: initialize is not 'random'")
+        if self.in_domain is not None and self.search:
+            raise ValueError(
+                "search is of a model that is there: give one of search and in_domain, and search "
+                "on the model of a run that had in_domain"
+            )
         if self.schedule is not None and isinstance(self.tune, Gradual):
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
         if isinstance(self.tune, SourceEncoder) and self.task != "generate":

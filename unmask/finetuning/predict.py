@@ -143,12 +143,22 @@ def predict(
         if task.does in ("classify", "regress", "multilabel") and not isinstance(texts[0], str):
             task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
     asked = ask(task, opened.card, opened.tokenizer)
-    given = TASK_KINDS[task.does].files.given
-    items = [given(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
-    if any(not any(map(str.strip, (*item.texts, *item.options))) for item in items):
-        _log.warning("an empty text is answered too; what is said of it rests on no word")
+    items = given(task, texts)
     said = say(asked, opened.model, asked.questions(items), batch_tokens)
     return [asked.answer(item, scores) for item, scores in zip(items, said.scores, strict=True)]
+
+
+def given(task: Task, texts: Sequence[Any]) -> list[Item]:
+    """Make items of what a task takes.
+
+    Raises:
+        ValueError: one is something else.
+    """
+    made = TASK_KINDS[task.does].files.given
+    items = [made(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
+    if any(not any(map(str.strip, (*item.texts, *item.options))) for item in items):
+        _log.warning("an empty text is answered too; what is said of it rests on no word")
+    return items
 
 
 @torch.no_grad()

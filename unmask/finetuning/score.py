@@ -74,6 +74,28 @@ def score_file(
     if opened.tokenizer is None:
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     task = task_of(opened) if task is None else task
+    items = read_items(
+        task, path, text=text, label=label, columns=columns, encoding_errors=encoding_errors
+    )
+    asked = ask(task, opened.card, opened.tokenizer)
+    return score(asked, opened.model, items, asked.questions(items), batch_tokens)
+
+
+def read_items(
+    task: Task,
+    path: str | Path,
+    *,
+    text: Sequence[str] = (),
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    encoding_errors: EncodingErrors = "strict",
+) -> list[Item]:
+    """Read a labelled file for a task; the arguments are those of `score_file`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file or a label in it is not what the task takes, with file and line.
+    """
     kind = TASK_KINDS[task.does]
     files = kind.files
     table = tables.read(path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors)
@@ -87,5 +109,4 @@ def score_file(
     kind.check(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")
-    asked = ask(task, opened.card, opened.tokenizer)
-    return score(asked, opened.model, items, asked.questions(items), batch_tokens)
+    return items

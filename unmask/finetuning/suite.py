@@ -341,6 +341,7 @@ class _Attempt:
             self.tuning, task=entry.task, train=entry.train, dev=entry.dev, test=entry.test,
             text=entry.text, label=entry.label, choices=entry.choices, columns=entry.columns,
             labels=entry.labels, metric=entry.metric, options=entry.options,
+            rows=self.tuning.rows if entry.rows is None else entry.rows,
         )  # fmt: skip
         begun = self.folder.is_dir() and any(self.folder.iterdir())
         return run(

@@ -282,6 +282,21 @@ TOPICS = Suite(
     ),
 )  # fmt: skip
 
+_IMDB = Benchmark(
+    name="IMDb",
+    task="classify",
+    files=(
+        Files(train="imdb/train.jsonl", test="imdb/test.jsonl", text=("text",), label="label"),
+        Files(
+            train="hf:stanfordnlp/imdb:plain_text:train",
+            test="hf:stanfordnlp/imdb:plain_text:test", text=("text",), label="label",
+        ),
+    ),
+    labels=("negative", "positive"),
+    metric="accuracy",
+    paper="Maas et al. 2011, aclanthology.org/P11-1015",
+)  # fmt: skip
+
 SENTIMENT = Suite(
     name="sentiment",
     within=("", "classification"),
@@ -303,24 +318,22 @@ SENTIMENT = Suite(
             metric="accuracy",
             paper="Socher et al. 2013, aclanthology.org/D13-1170",
         ),
-        Benchmark(
-            name="IMDb",
-            task="classify",
-            files=(
-                Files(
-                    train="imdb/train.jsonl", test="imdb/test.jsonl", text=("text",), label="label"
-                ),
-                Files(
-                    train="hf:stanfordnlp/imdb:plain_text:train",
-                    test="hf:stanfordnlp/imdb:plain_text:test", text=("text",), label="label",
-                ),
-            ),
-            labels=("negative", "positive"),
-            metric="accuracy",
-            paper="Maas et al. 2011, aclanthology.org/P11-1015",
-        ),
+        _IMDB,
     ),
 )  # fmt: skip
+
+
+def _with_few(name: str, one: Benchmark) -> Suite:
+    """Learn one task from 100 rows, from 1,000 and from as many as a run says."""
+    few = (replace(one, name=f"{one.name}, {rows:,} rows", rows=rows) for rows in (100, 1000))
+    return Suite(name=name, within=("", "classification"), benchmarks=(*few, one))
+
+
+FEW_LABELS = (
+    _with_few("imdb-few", _IMDB),
+    _with_few("trec-few", next(one for one in TOPICS.benchmarks if one.name == "TREC coarse")),
+)
+"""Of how few labels a model learns (Howard and Ruder 2018, arXiv:1801.06146, figure 3)."""
 
 
 def _conll2003(dev: str, test: str) -> Files:
@@ -564,7 +577,7 @@ SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
         GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES, TEXT_TO_TEXT,
-        AS_TEXT,
+        AS_TEXT, *FEW_LABELS,
     )
 }  # fmt: skip
 

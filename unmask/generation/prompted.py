@@ -60,8 +60,9 @@ def ask(
 
     Raises:
         ValueError: `begin` has characters that the tokenizer does not know, or it is not said in
-            which language the prompts are.
+            which language the prompts are; or texts are read from their end.
     """
+    tokenizer.check_forward("going on from a prompt")
     special, begun, answers = tokenizer.reader.special, known(tokenizer, begin), model.answers
     if tokenizer.special.untold:
         raise ValueError(

@@ -8,7 +8,7 @@ from unmask.heads.steady import Steady
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.card import Paper, Published
+from unmask.published.card import FineTuning, Paper, Published
 from unmask.published.lstm import LSTM_MINI, PTB
 from unmask.tokens.vocabulary import WORDS as WORD_FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Words
@@ -79,6 +79,7 @@ ULMFIT = replace(
     tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),
     batch_tokens=64 * 70,  # section 4.1
     rate=4e-3,  # section 4.1
+    finetuning=FineTuning(betas=(0.7, 0.99)),  # section 4.1
     training={
         **PTB,
         "jitter": 5 / 70,
@@ -105,4 +106,19 @@ ULMFIT_MINI = replace(
     note="Not in the paper: for two CPU cores, about as large as gpt2-mini, and not regularized.",
 )  # fmt: skip
 
-CARDS = (ULMFIT_MINI, AWD_LSTM, ULMFIT)
+
+def _backward(card: Published) -> Published:
+    """Return the other half of the paper's ensemble, which reads texts from their end."""
+    spec = card.tokenizer
+    return replace(
+        card,
+        name=f"{card.name}-backward",
+        tokenizer=replace(spec, frame=replace(spec.frame, backward=True)),
+        note="Section 3.3, bidirectional: for the mean with the one that reads forward.",
+    )
+
+
+ULMFIT_BACKWARD = _backward(ULMFIT)
+ULMFIT_MINI_BACKWARD = _backward(ULMFIT_MINI)
+
+CARDS = (ULMFIT_MINI, ULMFIT_MINI_BACKWARD, AWD_LSTM, ULMFIT, ULMFIT_BACKWARD)

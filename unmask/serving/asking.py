@@ -31,11 +31,11 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
         before: what it said before training: then what it says now stands beside that.
 
     Returns:
-        None of a model that names no tokens.
+        None of a model that names no tokens, or reads texts from their end.
     """
-    if not opened.model.names_tokens:
-        return []
     pipeline = Pipeline(opened)
+    if not opened.model.names_tokens or pipeline.tokenizer.frame.backward:
+        return []
     said = {_question(sample): sample for sample in before}
     reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)
     ask = _continued if reads_on else _filled

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unmask.demo import bundled, recipe_file
-from unmask.finetuning.tune import finetune
 from unmask.finetuning.tuned import Tuned
+from unmask.serving.finetune import finetune
 from unmask.serving.folders import read_facts
 from unmask.serving.pretrain import card_recipe, pretrain
 from unmask.serving.record import FACTS, Guesses, Record, read_record, save_results

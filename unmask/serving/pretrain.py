@@ -75,6 +75,7 @@ from unmask.training.data import (
     lay_out,
     prepared,
 )
+from unmask.training.layers import falling, layers_that_speak
 from unmask.training.log import Log, Stream
 from unmask.training.loop import Run
 from unmask.training.parallel import World
@@ -706,7 +707,7 @@ def _start(
         plan.say(note)
     return _Job(
         plan=plan,
-        run=loop.start(recipe, model, data.batches, world=world),
+        run=loop.start(recipe, model, data.batches, world=world, rates=_rates(recipe, model)),
         opened=Opened(
             card=card, model=model, tokenizer=shards.tokenizer, labels=(), missing=(), extra=()
         ),
@@ -715,6 +716,13 @@ def _start(
         dev_parts=data.dev_parts(),
         environment=around,
     )
+
+
+def _rates(recipe: Recipe, model: Model) -> dict[str, float] | None:
+    """Return the factor of each parameter's rate; None where all are 1."""
+    if recipe.layer_decay == 1:
+        return None
+    return falling(layers_that_speak(model), recipe.layer_decay)
 
 
 def _said(shares: Sequence[Share]) -> str:

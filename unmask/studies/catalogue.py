@@ -156,8 +156,50 @@ T5_ARCHITECTURES = Study(
 """What a standard language model is asked of a text: all of it, from its beginning on; others, the
 rest after a point (section 3.2.3)."""
 
+
+def _stages(name: str, tasks: str, text: tuple[str, ...], reads: float) -> Study:
+    """Leave out one stage of ULMFiT after the other, on a task of which few labels are known.
+
+    Each layer has 1 / 2.6 of the rate of the layer above (section 3.2), also where it is tuned: in
+    all five groups, as in the released code, where `gradual` alone would spread what is of four.
+    """
+    gradual, slower, whole = "gradual", "decay=0.3846", "all-stages"
+    tuned = {"not-gradual": f"{gradual}:over=0,{slower}", "one-rate": f"{gradual}:decay=1"}
+    return Study(
+        name=name,
+        asks="What does each of ULMFiT's stages give, where few labels are known?",
+        paper="Howard and Ruder 2018, arXiv:1801.06146, figure 3 and tables 4 to 7",
+        cells=(
+            _unread("ulmfit-mini"),
+            Cell(name="no-domain", model="ulmfit-mini", tune=f"{gradual}:{slower}"),
+            Cell(
+                name=whole, model="ulmfit-mini", begins="no-domain", text=text, reads=reads,
+                changes=("schedule=SlantedTriangle", f"layer_{slower}"),
+                tune=f"{gradual}:{slower}",
+            ),
+            *(
+                Cell(name=n, model="ulmfit-mini", begins=whole, reads=0.0, tune=tune)
+                for n, tune in (tuned | {"plain": "full"}).items()
+            ),
+        ),
+        changes=(
+            "architecture.d_model=128", "architecture.d_ff=256", *_rows(TEXT),
+        ),
+        tasks=tasks,
+        tokens=8_000_000,
+        rows=None,
+        epochs=None,
+    )  # fmt: skip
+
+
+ULMFIT_STUDIES = (
+    _stages("ulmfit-stages", "imdb-few", ("imdb/unsup.jsonl", "imdb/train.jsonl"), 1.0),
+    _stages("ulmfit-stages-trec", "trec-few", ("classification/TREC/train.tsv",), 0.1),
+)
+"""All text of the task is known without its labels, as in the paper's semi-supervised setting."""
+
 STUDIES: Mapping[str, Study] = {
-    study.name: study for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES)
+    study.name: study for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES, *ULMFIT_STUDIES)
 }
 
 

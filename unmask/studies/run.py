@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
+from unmask.finetuning.benchmark import there
 from unmask.finetuning.results import as_json
 from unmask.finetuning.suite import Ran, finetune_suite
 from unmask.finetuning.suites import find
@@ -96,12 +97,14 @@ def run_study(
         whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    now = whole.of(tuple(cells))
+    now = whole.named(cells)
     for cell in whole.cells:
         _check(whole, cell, file)
     check_numbers(workers=workers, threads=threads)
     parallel.pick_device(device)
     places = None if tasks_data is None else Path(tasks_data)
+    for cell in whole.cells:
+        _own_text(cell, places)
     benchmarks, _ = find(whole.tasks, places, tested=False)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _Job(
@@ -113,15 +116,16 @@ def run_study(
     made = job.keep(resume=resume)
     try:
         check_sources([str(source) for source in sources])
-        for n, cell in enumerate(now.cells, 1):
-            job.say(f"{cell.name}, {n} of {len(now.cells)}")
+        for n, cell in enumerate(now, 1):
+            job.say(f"{cell.name}, {n} of {len(now)}")
             made = job.run_cell(cell)
     except (ValueError, OSError):
         if is_new and not (job.folder / "pretrained").exists():
             shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
         raise
-    failed = [one for one in made.outcomes if one.error and now.has(one.name)]
-    if len(failed) == len(now.cells):
+    asked = {cell.name for cell in now}
+    failed = [one for one in made.outcomes if one.error and one.name in asked]
+    if len(failed) == len(now):
         raise ValueError(f"{whole.name}: no cell could be run; {failed[0].name}: {failed[0].error}")
     return made
 
@@ -212,7 +216,7 @@ class _Job:
         was = _read(path)
         if not isinstance(was.get("study"), dict):
             raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
-        if found := _other(was["study"], self.told["study"]):
+        if found := _other(_was(was["study"]), self.told["study"]):
             raise ValueError(f"{folder}: this study has {found}")
         if was.get("data") != self.told["data"]:
             raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
@@ -246,9 +250,11 @@ class _Job:
 
     def _outcome(self, cell: Cell) -> Outcome:
         """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
-        text, made = self._text(cell), Outcome(name=cell.name)
+        made = Outcome(name=cell.name)
+        if not cell.text:
+            self._text(cell)  # what is wrong with it is wrong with all cells
         try:
-            self._pretrain(cell, text)
+            self._pretrain(cell)
             record = read_record(self._run(cell))
             made = replace(made, parameters=int(record.facts.get("parameters") or 0))
             if cell.reads:
@@ -271,33 +277,57 @@ class _Job:
         return finetune_suite(
             self._run(cell), tasks=self.study.tasks, out=tuned, data=self.places,
             rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
-            initialize="pretrained" if cell.reads else "random",
+            initialize="pretrained" if cell.trained else "random", tune=cell.tune,
             device=self.device, resume=tuned.exists(), tested=False, terminal=self.terminal,
         ).entries  # fmt: skip
 
+    def _before(self, cell: Cell) -> Cell | None:
+        """Return the cell with whose weights a cell begins."""
+        return next((one for one in self.study.cells if one.name == cell.begins), None)
+
     def _run(self, cell: Cell) -> Path:
-        """Name the folder of a cell's pretraining."""
+        """Name the folder of a cell's pretraining, which may be that of a cell before it."""
+        before = self._before(cell)
+        if before is not None and not cell.reads:
+            return self._run(before)
         return self.folder / "pretrained" / cell.name
 
     def _text(self, cell: Cell) -> Path:
         """Make tokens of the text, for all cells whose models have the same, unless they are there.
 
+        A text of its own is made into those of the model that reads on.
+
         Raises:
             ValueError: the text cannot be read, or is too little for a vocabulary.
         """
-        spec = published(cell.model).tokenizer
+        spec, before = published(cell.model).tokenizer, self._before(cell)
         model = next(c.model for c in self.study.cells if published(c.model).tokenizer == spec)
-        text = self.folder / "text" / model
+        text = self.folder / "text" / (f"of-{cell.name}" if cell.text else model)
         text.parent.mkdir(exist_ok=True)
         with claim(text.parent, wait=True):
             prepare(
-                self.sources, out=text, model=model, workers=max(1, self.workers),
-                quiet=self.terminal is None,
+                _own_text(cell, self.places) or self.sources, out=text, model=model,
+                tokenizer=self._run(before) if cell.text and before is not None else None,
+                workers=max(1, self.workers), quiet=self.terminal is None,
             )  # fmt: skip
         return text
 
-    def _pretrain(self, cell: Cell, text: Path) -> None:
-        """Train on tokens, unless that is done."""
+    def _pretrain(self, cell: Cell) -> None:
+        """Train on tokens, after the cell with which it begins, unless that is done.
+
+        Another process may be about it, since cells after it need it too: that is waited for.
+        """
+        before = self._before(cell)
+        if before is not None:
+            self._pretrain(before)
+        if before is not None and not cell.reads:
+            return
+        place = self.folder / ".running" / cell.name / "pretraining"
+        place.mkdir(parents=True, exist_ok=True)
+        with claim(place, wait=True):
+            self._pretrain_alone(cell, before)
+
+    def _pretrain_alone(self, cell: Cell, before: Cell | None) -> None:
         run = self._run(cell)
         begun = (run / RUN).is_file()
         if begun and read_facts(run).get("finished"):
@@ -306,7 +336,9 @@ class _Job:
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(
-            cell.model, data=text, out=run, tokens=self.study.tokens_of(cell), resume=begun,
+            cell.model, data=self._text(cell), out=run,
+            begin=None if before is None else self._run(before),
+            tokens=self.study.tokens_of(cell), resume=begun,
             changes=self.study.changes_of(cell), workers=self.workers, device=self.device,
             threads=self.threads, quiet=self.terminal is None,
         )  # fmt: skip
@@ -323,6 +355,33 @@ def _check(study: Study, cell: Cell, file: str = "") -> tuple[Published, Recipe]
         return changed(published(cell.model), recipe), recipe
     except ValueError as error:
         raise ValueError(f"{file or study.name}: cell {cell.name}: {error}") from None
+
+
+def _own_text(cell: Cell, places: Path | None) -> list[Path]:
+    """Find the text of its own that a cell reads, as it is named or compressed.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: there is no folder of tasks to find it in.
+    """
+    if cell.text and places is None:
+        raise ValueError(
+            f"cell {cell.name} reads {cell.text[0]} of the tasks' files: name their folder by "
+            "--tasks-data"
+        )
+    found = [] if places is None else [there(places, name) for name in cell.text]
+    for name, path in zip(cell.text, found, strict=False):
+        if path is None:
+            raise FileNotFoundError(f"{places}: cell {cell.name} reads {name}, which is not there")
+    return [path for path in found if path is not None]
+
+
+def _was(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a study that was written before as it would be now, if it can be read."""
+    try:
+        return to_dict(from_dict(Study, said))
+    except ValueError:
+        return said
 
 
 def _other(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

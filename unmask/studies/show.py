@@ -17,15 +17,31 @@ TOP, ROW, BOTTOM = 44, 26, 34
 def markdown(made: Studied) -> str:
     """Write what came out as a page, which shows the picture."""
     study = made.study
-    names, rows = made.rows()
+    names, table = made.rows()
     many = study.seeds > 1
-    none = [cell.name for cell in study.cells if not cell.reads]
-    more = {cell.name: study.tokens_of(cell) for cell in study.cells if cell.reads not in (0, 1)}
+    none = [cell.name for cell in study.cells if not cell.trained]
+    more = {
+        cell.name: study.tokens_of(cell)
+        for cell in study.cells
+        if cell.reads not in (0, 1) and not cell.begins
+    }
+    rows = (
+        "all rows (or as many as its name says)" if study.rows is None else f"{study.rows:,} rows"
+    )
+    epochs = "as many epochs as suit them" if study.epochs is None else f"{study.epochs:g} epochs"
+    tuned = "tuned" if any(cell.tune != "full" for cell in study.cells) else "tuned whole"
     says = [
-        f"Each cell read {study.tokens:,} tokens of the same text, once, and was then tuned whole "
-        f"on {'all' if study.rows is None else f'{study.rows:,}'} rows of each task, "
-        f"{study.epochs:g} epochs, {study.seeds} {'seeds' if many else 'seed'}.",
+        f"Each cell read {study.tokens:,} tokens of the same text, once, and was then {tuned} "
+        f"on {rows} of each task, {epochs}, {study.seeds} {'seeds' if many else 'seed'}.",
         *([f"But for {', '.join(none)}: random weights, drawn for each seed."] if none else []),
+        *(
+            f"{cell.name} began with the weights of {cell.begins}"
+            + (f" and read {study.tokens_of(cell):,} tokens" if cell.reads else "")
+            + (f" of {' and '.join(cell.text)}." if cell.text and cell.reads else ".")
+            for cell in study.cells
+            if cell.begins
+        ),
+        *(f"{cell.name} was tuned by {cell.tune}." for cell in study.cells if cell.tune != "full"),
         *(
             [
                 "Rows that hold both source and target have more tokens of as much text: "
@@ -45,7 +61,7 @@ def markdown(made: Studied) -> str:
         f"# {study.name}", "", study.asks + paper, "",
         f"| {' | '.join(names)} |",
         "| --- |" + " ---: |" * (len(names) - 1),
-        *(f"| {' | '.join(row)} |" for row in rows),
+        *(f"| {' | '.join(row)} |" for row in table),
         "", " ".join(says), "",
         *(f"- {one.name} was left out: {one.error}\n" for one in made.outcomes if one.error),
         *(

@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unmask.config import read_named, to_dict
+from unmask.finetuning.methods import method_of
 from unmask.finetuning.suites import SUITES
 from unmask.hiding.objectives import Objective
 from unmask.published.catalogue import published
@@ -27,10 +28,17 @@ class Cell:
     """None: the card's."""
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
+    begins: str = ""
+    """The cell before it with whose weights it begins. Empty: from scratch."""
+    text: tuple[str, ...] = ()
+    """What it reads in place of the study's text: files in the folder of the tasks."""
     reads: float = 1.0
     """How many tokens it reads for each of the study's. Above 1 where a row holds more of them for
-    as much text: source and target, of which two stacks count the longer. 0: its weights are drawn
-    anew for each seed of tuning."""
+    as much text: source and target, of which two stacks count the longer. 0: it has the weights of
+    the cell with which it begins; where there is none, they are drawn anew for each seed of
+    tuning."""
+    tune: str = "full"
+    """How it is tuned, as for `unmask finetune --tune`."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -39,6 +47,12 @@ class Cell:
         if not 0 <= self.reads < math.inf:
             raise ValueError(f"reads must be at least 0, got {self.reads}")
         published(self.model)
+        method_of(self.tune)
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has weights to be tuned from."""
+        return bool(self.reads or self.begins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +70,9 @@ class Study:
     changes: tuple[str, ...] = ()
     """Of the recipes of all cells, before their own."""
     rows: int | None = 1000
-    """Of each task that are learned from; None: all."""
-    epochs: float = 5.0
+    """Of each task that are learned from; None: all, or as many as the task itself says."""
+    epochs: float | None = 5.0
+    """None: few rows are learned for longer, as `unmask finetune` decides."""
     seeds: int = 3
     """Of tuning; each cell is pretrained once."""
     paper: str = ""
@@ -76,7 +91,14 @@ class Study:
         for key, number in whole.items():
             if number is not None and number < 1:
                 raise ValueError(f"{key} must be at least 1, got {number}")
-        if not 0 < self.epochs < math.inf:
+        for i, cell in enumerate(self.cells):
+            if cell.begins and cell.begins not in names[:i]:
+                before = ", ".join(names[:i]) or "none"
+                raise ValueError(
+                    f"cell {cell.name}: begins must be a cell before it ({before}), got "
+                    f"{cell.begins!r}"
+                )
+        if self.epochs is not None and not 0 < self.epochs < math.inf:
             raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
         if self.tasks not in SUITES and not self.tasks.endswith(".toml"):
             raise ValueError(
@@ -92,22 +114,17 @@ class Study:
         """Return how many tokens a cell reads; of one that reads none, a step of which is made."""
         return max(1, math.ceil(self.tokens * cell.reads))
 
-    def has(self, name: str) -> bool:
-        """Say whether there is such a cell."""
-        return any(cell.name == name for cell in self.cells)
-
-    def of(self, names: tuple[str, ...]) -> "Study":
-        """Return the study of some of the cells; of all, where none is named.
+    def named(self, names: Sequence[str]) -> list[Cell]:
+        """Return some of the cells; all, where none is named.
 
         Raises:
             ValueError: there is no such cell.
         """
-        known: Mapping[str, Cell] = {cell.name: cell for cell in self.cells}
+        known = [cell.name for cell in self.cells]
         for name in names:
             if name not in known:
                 raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(known)})")
-        kept = tuple(cell for cell in self.cells if not names or cell.name in names)
-        return replace(self, cells=kept)
+        return [cell for cell in self.cells if not names or cell.name in names]
 
 
 def read_study(path: Path) -> Study:

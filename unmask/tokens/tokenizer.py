@@ -131,6 +131,18 @@ class Tokenizer:
                 "in another; it translates, by generate and predict"
             )
 
+    def check_forward(self, what: str) -> None:
+        """Check that texts are read from their beginning on.
+
+        Raises:
+            ValueError: they are not; `what` asks for it.
+        """
+        if self.frame.backward:
+            raise ValueError(
+                f"{what}: this model reads texts from their end, and says what stands before; it "
+                "can be evaluated, fine-tuned and asked for labels"
+            )
+
     def _beside(self) -> dict[str, Any] | None:
         """Return what a copy has besides its saved form."""
         return None if self.source is None else {"source": self.source}
@@ -154,7 +166,8 @@ class Tokenizer:
         encodings = self._ready(texts, special=special).encode_batch(
             list(texts), add_special_tokens=False
         )
-        return [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
+        found = [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
+        return [tokens.turned() for tokens in found] if self.frame.backward else found
 
     def ids_batch(
         self, texts: Sequence[str], *, special: bool = False
@@ -163,7 +176,8 @@ class Tokenizer:
         encodings = self._ready(texts, special=special).encode_batch_fast(
             list(texts), add_special_tokens=False
         )
-        return [self._ids(encoding, special) for encoding in encodings]
+        found = [self._ids(encoding, special) for encoding in encodings]
+        return [ids[::-1].copy() for ids in found] if self.frame.backward else found
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
@@ -171,7 +185,9 @@ class Tokenizer:
         Raises:
             ValueError: an id is negative.
         """
-        return self._backend.decode(_checked(ids), skip_special_tokens=skip_special)
+        read = _checked(ids)
+        read = read[::-1] if self.frame.backward else read
+        return self._backend.decode(read, skip_special_tokens=skip_special)
 
     @property
     def end_of_word(self) -> str | None:
@@ -263,7 +279,8 @@ class Tokenizer:
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
-        return self._ready([text], special=False).encode(text, add_special_tokens=False).offsets
+        encoding = self._ready([text], special=False).encode(text, add_special_tokens=False)
+        return encoding.offsets[::-1] if self.frame.backward else encoding.offsets
 
     def save(
         self, folder: Path, *, length: int | None = None, segments: bool | None = None
@@ -380,8 +397,10 @@ class CodePointTokenizer(Tokenizer):
             known: the subwords beside them.
 
         Raises:
-            ValueError: a token of the frame has no id.
+            ValueError: a token of the frame has no id, or texts are to be read backward.
         """
+        if frame.backward:
+            raise ValueError("frame.backward: code points are read forward")
         self.frame, self._subwords = frame, known
         self.special = replace(code_points.special(frame), subwords=known)
         self.size = self.special.size

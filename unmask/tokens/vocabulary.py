@@ -152,6 +152,10 @@ class Frame:
     """Tokens that say in which language a text is; which one stands around it is not said here."""
     language_first: bool = False
     """They stand before a text, not behind it."""
+    backward: bool = False
+    """A text is read from its end: its last token comes first. So what reads forward learns to say
+    what stands before (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional
+    language model")."""
     first: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 

@@ -191,6 +191,9 @@ class Recipe:
     rate: float = 1e-3
     """The peak learning rate."""
     schedule: Schedule = field(default_factory=Linear)
+    layer_decay: float = 1.0
+    """Each layer's rate is this share of the rate of the layer above it: discriminative rates, for
+    going on from given weights (Howard and Ruder 2018, arXiv:1801.06146, section 3.2)."""
     clip: float = 1.0
     """Gradients whose norm is larger are scaled down to it. 0: never."""
     max_skipped: int = 10
@@ -217,6 +220,8 @@ class Recipe:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 < self.rate < math.inf:
             raise ValueError(f"rate must be above 0, got {self.rate}")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"layer_decay must be above 0 and at most 1, got {self.layer_decay}")
         _between("clip", self.clip, 0.0, math.inf)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)

@@ -1,0 +1,225 @@
+"""Before a task, pretraining goes on, on its text; killed anywhere, it gives the same bits."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import toy_models as toy
+
+import unmask
+from unmask import InDomain, cli
+from unmask.finetuning import single
+from unmask.finetuning.kinds.catalogue import ask
+from unmask.finetuning.tuned import Tuned
+from unmask.hiding.collate import pad
+from unmask.serving import in_domain as stage
+from unmask.serving import pretrain as pretraining
+from unmask.serving.finetune import finetune, go_on
+from unmask.serving.pretrain import pretrain
+from unmask.training import loop
+from unmask.training.schedule import SlantedTriangle
+
+FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "precision": "float32"}
+FEW = InDomain(epochs=2.0, changes=("batch_tokens=128", "length=32", "checkpoint_every=2"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    return {
+        "train": toy.write(tmp_path / "train.tsv", toy.texts(96, 1)),
+        "dev": toy.write(tmp_path / "dev.tsv", toy.texts(40, 2)),
+    }
+
+
+def quick(base, files: dict[str, Path], **more) -> Tuned:
+    plain = {"task": "classify", "device": "cpu", "terminal": None, "in_domain": FEW}
+    return finetune(base, **(plain | files | FAST | more))
+
+
+def lstm(tmp_path: Path, name: str = "ulmfit-mini") -> Path:
+    """Pretrain a tiny ULMFiT for a few steps."""
+    text = tmp_path / "general.txt"
+    text.write_text("\n\n".join(t for t, _ in toy.texts(400, 5, least=8, most=20)), "utf-8")
+    changes = [
+        "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "length=16",
+        "vocab_size=300", "dev=0.1",
+    ]  # fmt: skip
+    pretrain(name, data=text, out=tmp_path / "lm", steps=4, changes=changes, threads=1, quiet=True)
+    return tmp_path / "lm"
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def dying(real, at: int):
+    """Return what does as `real` does, and dies after the call numbered `at`."""
+    n = 0
+
+    def call(*args, **options):
+        nonlocal n
+        found = real(*args, **options)
+        n += 1
+        if n == at:
+            raise Killed
+        return found
+
+    return call
+
+
+def test_three_stages_are_one_call(files, tmp_path) -> None:
+    base = lstm(tmp_path)
+    more = tmp_path / "more.txt"
+    more.write_text("\n\n".join(text for text, _ in toy.texts(50, 9)), encoding="utf-8")
+    said = InDomain(unlabeled=(str(more),), epochs=2.0, changes=("batch_tokens=64",))
+    tuned = quick(base, files, out=tmp_path / "out", in_domain=said, tune="gradual")
+    assert tuned.predict(["a good cat"])
+    run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
+    assert run["finished"]
+    assert run["recipe"]["begin"] == str(base)
+    assert run["recipe"]["unit"] == "stream"
+    assert run["recipe"]["layer_decay"] == pytest.approx(1 / 2.6)
+    assert run["recipe"]["schedule"] == {**SlantedTriangle().__dict__, "kind": "SlantedTriangle"}
+    text = (tmp_path / "out/in-domain-text/rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in text] == [t for t, _ in toy.texts(96, 1)]
+    own = json.loads((tmp_path / "out/unmask.json").read_text())
+    assert own["recipe"]["base"] == str(base)
+    assert own["recipe"]["in_domain"]["unlabeled"] == [str(more)]
+    again = go_on(tmp_path / "out", device="cpu", terminal=None)
+    assert again.scored == tuned.scored
+    plain = quick(base, files, in_domain=False, tune="gradual")
+    assert plain.best.dev != tuned.best.dev  # it did begin with other weights
+
+
+def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> None:
+    runs = []
+    for name in ("ulmfit-mini", "ulmfit-mini-backward"):
+        (home := tmp_path / name).mkdir()
+        base = lstm(home, name)
+        quick(base, files, out=home / "out", in_domain=InDomain(epochs=1.0), tune="gradual")
+        runs.append(home / "out")
+    forward, backward = (unmask.load(run) for run in runs)
+    ids = [one.tokenizer.encode("a good cat").ids.tolist() for one in (forward, backward)]
+    assert ids[0] == ids[1][::-1]
+    with pytest.raises(ValueError, match="reads texts from their end"):
+        unmask.load(runs[1] / "in-domain").generate("a good")
+    said = [one.predict("a good cat")[0]["probabilities"]["yes"] for one in (forward, backward)]
+    both = unmask.Ensemble(runs).predict("a good cat")[0]
+    assert both["probabilities"]["yes"] == pytest.approx(sum(said) / 2, abs=1e-6)
+
+
+def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path) -> None:
+    base = lstm(tmp_path)
+    rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
+    train = toy.write(tmp_path / "long.tsv", rows)
+    tuned = finetune(
+        base, task="classify", train=train, dev=train, length=2000, tune="gradual", terminal=None,
+        device="cpu", **FAST | {"epochs": 1.0, "batch": 8},
+    )  # fmt: skip
+    assert not [note for note in tuned.notes if "cut" in note]
+    cut = finetune(
+        base, task="classify", train=train, dev=train, terminal=None, device="cpu",
+        **FAST | {"epochs": 1.0, "batch": 8},
+    )  # fmt: skip
+    assert [note for note in cut.notes if "have more than 512 tokens and are cut" in note]
+    asked = ask(tuned.task, tuned.opened.card, tuned.opened.tokenizer)
+    (question,) = asked.questions(toy.items(rows[:1]))
+    batch = pad([question.example], asked.special)
+    assert batch.inputs.shape[1] > 900
+    model = tuned.opened.model.train().requires_grad_(True)
+    model(batch).terms["label"].total.backward()
+    first = int(batch.inputs[0, 0])
+    table = dict(model.named_parameters())["backbone.tokens.weight"]
+    assert table.grad[first].abs().sum() > 0
+    assert model.specs["label"].pool == "concat"
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_any_pretrained_model_reads_its_domain(family, files, tmp_path) -> None:
+    base = toy.pretrained(family, tmp_path / "base")
+    quick(base, files, out=tmp_path / "out", epochs=1.0)
+    run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
+    assert run["recipe"]["objective"]
+    assert run["finished"]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "at"), [(loop, "save", 1), (stage, "pretrain", 1), (single, "_save", 1)]
+)
+def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
+    where, name, at, files, tmp_path, monkeypatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    whole = quick(base, files, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, dying(getattr(where, name), at))
+        with pytest.raises(Killed):
+            quick(base, files, out=tmp_path / "out")
+    again = go_on(tmp_path / "out", device="cpu", terminal=None)
+    assert again.scored == whole.scored
+    for key, tensor in whole.opened.model.weights().items():
+        assert torch.equal(tensor, again.opened.model.weights()[key]), key
+
+
+def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    quick(base, files, out=tmp_path / "out", tune="lora:rank=2", epochs=1.0)
+    said = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert said["base_model_name_or_path"].endswith("in-domain")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"base": "ulmfit-mini"}, "ulmfit-mini is a card, without weights; pretrain it first"),
+        ({"initialize": "random"}, "in_domain goes on from trained weights"),
+        ({"search": 2}, "give one of search and in_domain"),
+        (
+            {"in_domain": InDomain(changes=("rtae=1",))},
+            "--in-domain-set rtae=1: unknown key 'rtae'",
+        ),
+        ({"in_domain": InDomain(unlabeled=("none.txt",))}, "none.txt"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_written(more, message, files, tmp_path) -> None:
+    base = more.pop("base", None) or toy.pretrained("bert", tmp_path / "base")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        quick(base, files, out=tmp_path / "out", **more)
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_the_text_is_too_little_nothing_is_left(files, tmp_path) -> None:
+    base = lstm(tmp_path)
+    files["train"] = toy.write(tmp_path / "few.tsv", toy.texts(8, 1))
+    with pytest.raises(ValueError, match="unit = stream: the text has"):
+        quick(
+            base,
+            files,
+            out=tmp_path / "out",
+            in_domain=InDomain(changes=("length=4000", "batch_tokens=4000")),
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_says_it_in_its_words(files, tmp_path, capsys) -> None:
+    base, out = toy.pretrained("bert", tmp_path / "base"), tmp_path / "out"
+    words = ["finetune", str(base), "--task", "classify", "--train", str(files["train"])]
+    words += ["--epochs", "1", "--out", str(out), "--device", "cpu", "--quiet"]
+    assert cli.run([*words, "--unlabeled", "more.txt"]) == 2
+    assert "--unlabeled is of --in-domain, which is not given" in capsys.readouterr().err
+    assert cli.run([*words, "--in-domain", "--in-domain-set", "epochs=many"]) == 2
+    assert "epochs" in capsys.readouterr().err
+    assert not out.exists()
+    assert cli.run([*words, "--in-domain", "--in-domain-set", "epochs=1"]) == 0
+    run = json.loads((out / "unmask.json").read_text())
+    assert run["recipe"]["in_domain"]["epochs"] == 1.0
+
+
+def test_pretraining_alone_is_told_how_long_it_is(files, tmp_path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    said = InDomain(changes=("batch_tokens=128", "length=32", "steps=3"))
+    quick(base, files, out=tmp_path / "out", in_domain=said, epochs=1.0)
+    run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
+    assert run["recipe"]["steps"] == 3
+    assert pretraining.card_recipe(run["recipe"]["model"]).steps != 3

@@ -1,0 +1,31 @@
+"""Before a task is learned, a model may go on with its own pretraining, on the text of the task."""
+
+import math
+from dataclasses import dataclass
+
+FOLDER = "in-domain"
+"""Of that run, within the folder of the run of fine-tuning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InDomain:
+    """A model is asked what pretraining asked of it, on the text of the task without its labels.
+
+    The second of ULMFiT's three stages (Howard and Ruder 2018, arXiv:1801.06146, section 3.2): each
+    layer learns more slowly than the one above, under a slanted triangle. Of encoders it is known
+    as task-adaptive pretraining, and with `unlabeled` text of the same kind as domain-adaptive
+    pretraining (Gururangan et al. 2020, arXiv:2004.10964).
+    """
+
+    unlabeled: tuple[str, ...] = ()
+    """More text than that of the training rows: as for `unmask pretrain --data`. Records have their
+    text in the column in which the rows have it."""
+    epochs: float = 10.0
+    """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
+    changes: tuple[str, ...] = ()
+    """`key=value` of the recipe, as for `unmask pretrain --set`: "rate=1e-3", "steps=500"."""
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not 0 < self.epochs < math.inf:
+            raise ValueError(f"in_domain.epochs must be above 0, got {self.epochs}")

@@ -1,0 +1,62 @@
+"""The layers of a network from the bottom to the top, each learned at a rate of its own."""
+
+import re
+
+from unmask.heads.language import Language
+from unmask.heads.model import Model
+
+_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
+_ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
+"""What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
+_TABLE = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?tokens\.")
+_ADDED = "adapters."
+
+
+def layers(model: Model) -> list[list[str]]:
+    """Group the names of parameters from the bottom to the top.
+
+    Embeddings, each layer (of an encoder-decoder the encoder's, then the decoder's), and what
+    stands above the last layer: its norm and the head.
+    """
+    stacks = {"encoder": 0, "decoder": 1}
+    groups: dict[tuple[int, int], list[str]] = {}
+    for name, _ in model.named_parameters():
+        if name.startswith(_ADDED):
+            continue
+        found = _LAYER.match(name)
+        if found:
+            place = (1 + stacks.get(found[1] or "", 0), int(found[2]))
+        elif _ABOVE.search(name):
+            place = (3, 0)
+        else:
+            place = (0, 0)
+        groups.setdefault(place, []).append(name)
+    return [group for _, group in sorted(groups.items())]
+
+
+def layers_that_speak(model: Model) -> list[list[str]]:
+    """Group the names of parameters likewise, for a model that learns to name tokens.
+
+    A table that the scores are tied to is learned with the head, not with what reads tokens (so the
+    released code of Howard and Ruder 2018: `LanguageModel.get_layer_groups`).
+    """
+    groups = layers(model)
+    if not any(isinstance(spec, Language) and spec.tied for spec in model.specs.values()):
+        return groups
+    table = [name for group in groups for name in group if _TABLE.match(name)]
+    kept = [[name for name in group if name not in table] for group in groups]
+    return [group for group in [*kept[:-1], [*kept[-1], *table]] if group]
+
+
+def spread(n: int) -> float:
+    """Return the share of the rate of the group above that each of n groups has.
+
+    1 / 2.6 of four (Howard and Ruder 2018, arXiv:1801.06146, section 3.2), and the same in all over
+    any other number.
+    """
+    return (1 / 2.6) ** (4 / max(n, 1))
+
+
+def falling(groups: list[list[str]], decay: float) -> dict[str, float]:
+    """Return the factor of each parameter's rate: of the top 1, and of each below `decay` times."""
+    return {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}
