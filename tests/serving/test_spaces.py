@@ -141,7 +141,7 @@ def test_words_are_drawn(method, run, home) -> None:
         ("convert royal.vec a.bin --to huggingface", "are written as word2vec-text, word2vec"),
         ("convert royal.vec a.dat", "a.dat: name the format, or end the name in one of .vec"),
         ("convert royal.vec a.bin --average 2", "--average is of a pretraining run"),
-        ("convert unmask-mini-en a --to glove", "huggingface or unmask; got --to glove"),
+        ("convert unmask-mini-en a --to glove", "huggingface, unmask or elmo; got --to glove"),
         ("convert unmask-mini-en a --white-space _", "--white-space is for a file of word vectors"),
         ("picture royal.vec king queen", "a picture shows 3 to 2,000 words, got 2"),
         ("picture royal.vec king nobody", "'nobody' is not among"),

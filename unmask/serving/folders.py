@@ -38,7 +38,8 @@ def model_format(name: str | None) -> Format:
     if name is None:
         return "huggingface"
     if name not in FORMATS:
-        raise ValueError(f"a model is written as {' or '.join(FORMATS)}; got --to {name}")
+        known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise ValueError(f"a model is written as {known}; got --to {name}")
     return cast(Format, name)
 
 
