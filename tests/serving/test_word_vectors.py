@@ -88,6 +88,8 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
         learn(name, text, broken)
     monkeypatch.setattr(Log, "__call__", log)
     assert not (broken / "config.json").exists()
+    with pytest.raises(ValueError, match="this run has not ended; go on with it by --resume"):
+        unmask.open_space(broken)
     learn(name, text, broken, resume=True)
     assert learned(broken) == learned(tmp_path / "whole")
     unmask.pretrain(out=broken, resume=True, quiet=True, threads=1)  # it is finished: nothing moves
@@ -204,7 +206,7 @@ def test_the_command_line_takes_a_run_for_its_vectors(
     shutil.rmtree(tmp_path / "copy")
     (tmp_path / "copy").mkdir()
     assert cli.run(["neighbors", str(tmp_path / "copy"), "king"]) == 2
-    assert "a folder without a model" in capsys.readouterr().err
+    assert "not a model: it has no config.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(5))

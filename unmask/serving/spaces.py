@@ -56,9 +56,10 @@ def _table(folder: Path) -> Space:
     """Return the vectors of a model's tokens; zeros are those of what has none."""
     from unmask.checkpoints.huggingface import open_folder
     from unmask.model.transformer import EncoderDecoder
+    from unmask.serving.pipeline import unfinished
 
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder}: a folder without a model; word vectors are a file or a run")
+    if (why := unfinished(folder)) is not None:
+        raise ValueError(f"{why}; word vectors are a file or a run")
     opened = open_folder(folder, {})
     if opened.tokenizer is None or isinstance(opened.model.backbone, EncoderDecoder):
         raise ValueError(f"{folder}: has no table of words' vectors, with a tokenizer")
