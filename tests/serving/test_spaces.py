@@ -147,6 +147,7 @@ def test_words_are_drawn(method, run, home) -> None:
         ("picture royal.vec king nobody", "'nobody' is not among"),
         ("picture royal.vec --words none.txt", "none.txt: no such file"),
         ("picture royal.vec --out none/x.svg", "none/x.svg: there is no folder none"),
+        ("picture royal.vec --out map.png", "map.png: pictures are drawn as SVG"),
         ("picture royal.vec --out pipe", "pipe: is a folder or a device"),
         ("picture royal.vec --out .", ".: is a folder or a device"),
         ("evaluate royal.vec --data pairs.tsv --shots 2", "word vectors; leave out --shots"),

@@ -53,7 +53,7 @@ def picture(
     Args:
         space: word vectors, or their file.
         words: those to draw.
-        out: the file to write.
+        out: the file to write (.svg).
         file: a file with more of them, one a line; those that are not known are left out, and said.
             Without words and file, the first 100 words are drawn.
         method: "pca", which keeps directions, or "tsne", which keeps neighbors.
@@ -72,6 +72,8 @@ def picture(
         raise FileNotFoundError(f"{out}: there is no folder {Path(out).parent}")
     if Path(out).exists() and not Path(out).is_file():  # renaming would put a file in its place
         raise ValueError(f"{out}: is a folder or a device; name a file")
+    if Path(out).suffix.lower() != ".svg":
+        raise ValueError(f"{out}: pictures are drawn as SVG; name a file that ends in .svg")
     listed = [] if file is None else _listed(Path(file))
     space = open_space(space, limit=limit)
     for word in words:
