@@ -409,7 +409,7 @@ def _learn_words(
         last = None if checkpoint is None else checkpoint.progress
         if last is not None:
             plan.say(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
-        if not job.learn(plan.out, plan.terminal, last):
+        if not job.learn(plan.out, plan.terminal, last, tensorboard=plan.tensorboard):
             write_report(plan.out)
             raise KeyboardInterrupt("stopped before the last step")
         opened = job.opened()

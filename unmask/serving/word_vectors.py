@@ -116,13 +116,21 @@ class Job:
         progress = {"place": step.place, "loss": asked.loss, "asked": asked.n}
         checkpoints.save(out, step.step, {"vectors": arrays}, progress, keep=self.recipe.keep)
 
-    def learn(self, out: Path, terminal: Stream | None, last: Mapping[str, Any] | None) -> bool:
+    def learn(
+        self,
+        out: Path,
+        terminal: Stream | None,
+        last: Mapping[str, Any] | None,
+        *,
+        tensorboard: bool = False,
+    ) -> bool:
         """Take the steps that are left, with checkpoints; False if someone stops it.
 
         Args:
             out: the run's folder.
             terminal: where the live line goes.
             last: the progress that the checkpoint told, with which it goes on.
+            tensorboard: also write TensorBoard's event files.
         """
         recipe, since, asked = self.recipe, Asked.of(last), Asked()
         place, taken = (int(last["place"]), int(last["step"])) if last else (0, 0)
@@ -130,7 +138,10 @@ class Job:
         begun = time.perf_counter()
         with (
             Log(
-                out, memory=lambda: parallel.memory_bytes(torch.device("cpu")), terminal=terminal
+                out,
+                memory=lambda: parallel.memory_bytes(torch.device("cpu")),
+                terminal=terminal,
+                tensorboard=tensorboard,
             ) as log,
             loop.stopping() as stop,
         ):
