@@ -51,7 +51,7 @@ def test_a_file_is_word_vectors_and_a_folder_or_a_card_is_not(home) -> None:
     assert not is_vectors(home)
     assert not is_vectors("bert-mini")
     assert not is_vectors("hf:owner/name.bin")
-    with pytest.raises(ValueError, match="not a model: it has no config.json; word vectors"):
+    with pytest.raises(ValueError, match=r"not a model: it has no config\.json; word vectors"):
         unmask.open_space(home)
     with pytest.raises(FileNotFoundError, match="no such file"):
         unmask.open_space(home / "none.vec")
