@@ -24,7 +24,7 @@ from unmask.model.spelling import Spelling
 from unmask.tokens.spelled import begin_words
 
 h5py = pytest.importorskip("h5py")
-FIXTURE = Path("/work/shared/data/checkpoints/bilm-tf-elmo-fixture")
+FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "bilm-tf-elmo-fixture"
 SMALL = ElmoArchitecture(
     d_model=8, embed_width=4, n_layers=2, d_ff=12, clip=3.0,
     spelling=Spelling(width=3, filters=((1, 3), (3, 5)), activation="tanh"),
