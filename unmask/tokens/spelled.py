@@ -14,8 +14,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
 from unmask.batch import WORD, Tokens
-from unmask.files import write_whole
-from unmask.tokens import learn, pipeline
+from unmask.tokens import learn, lists, pipeline
 from unmask.tokens.vocabulary import ELMO, Cut, Special, names
 
 N_SPECIAL = len(names(ELMO))
@@ -97,7 +96,7 @@ def learned(size: int, backend: Tokenizer, texts: Iterable[str]) -> KnownWords:
 
 def save(words: KnownWords, folder: Path) -> None:
     """Write the words into a folder."""
-    write_whole(folder / FILE, "\n".join(words.vocabulary) + "\n")
+    lists.save(words.vocabulary, folder / FILE)
 
 
 def read(folder: Path) -> KnownWords | None:
@@ -106,13 +105,4 @@ def read(folder: Path) -> KnownWords | None:
     Raises:
         ValueError: the file is damaged.
     """
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        return KnownWords(tuple(line.removesuffix("\r") for line in lines))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    return lists.read(folder / FILE, KnownWords)

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import WORD, Tokens
-from unmask.files import write_whole
-from unmask.tokens import learn, pipeline
+from unmask.tokens import learn, lists, pipeline
 from unmask.tokens.vocabulary import BERT, Cut, Special, TokenizerSpec, WordPiece, names
 
 FILE = "subwords.txt"
@@ -102,7 +101,7 @@ def learned(size: int, texts: Iterable[str]) -> WordPieces:
 
 def save(subwords: WordPieces, folder: Path) -> None:
     """Write the pieces into a folder."""
-    write_whole(folder / FILE, "\n".join(subwords.vocabulary) + "\n")
+    lists.save(subwords.vocabulary, folder / FILE)
 
 
 def read(folder: Path) -> WordPieces | None:
@@ -111,13 +110,4 @@ def read(folder: Path) -> WordPieces | None:
     Raises:
         ValueError: the file is damaged.
     """
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        return WordPieces(tuple(line.removesuffix("\r") for line in lines))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    return lists.read(folder / FILE, WordPieces)

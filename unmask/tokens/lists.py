@@ -1,0 +1,31 @@
+"""A list of words in a file, one a line, which stands beside a tokenizer."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from unmask.files import write_whole
+
+T = TypeVar("T")
+
+
+def save(words: Iterable[str], path: Path) -> None:
+    """Write words, whole or not at all."""
+    write_whole(path, "\n".join(words) + "\n")
+
+
+def read(path: Path, make: Callable[[tuple[str, ...]], T]) -> T | None:
+    """Read words and make something of them; None: there is no such file.
+
+    Raises:
+        ValueError: the file is damaged, or nothing can be made of its words.
+    """
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+        return make(tuple(line.removesuffix("\r") for line in lines))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
