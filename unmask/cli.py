@@ -1628,7 +1628,9 @@ def convert(
         Path, typer.Argument(metavar="FOLDER", help="A new one; of word vectors, a new file.")
     ],
     to: Annotated[
-        Literal["huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove"]
+        Literal[
+            "huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove", "fasttext"
+        ]
         | None,
         _option(
             "--to",
@@ -1670,7 +1672,8 @@ def convert(
     """Convert a model between formats, average what a run passed last, or give it more words.
 
     Word vectors (.vec, .bin, .txt) are written for word2vec, gensim and fastText (word2vec-text),
-    word2vec and gensim (word2vec-binary), or as GloVe has them.
+    word2vec and gensim (word2vec-binary), or as GloVe has them; a run of fasttext also as
+    fastText's own model (fasttext), with its n-grams.
     """
     as_model = Path(source).is_dir() and to in ("huggingface", "unmask")
     if _names_vectors(source) and not as_model:

@@ -71,6 +71,41 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
         np.testing.assert_allclose(mean, both, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "changes", ["d_model=12", "objective.output=Hierarchical", "objective=Cbow"], ids=str
+)
+def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
+    changes: str, text: Path, tmp_path: Path
+) -> None:
+    gensim = pytest.importorskip("gensim.models.fasttext")
+    name, out = "fasttext-mini", tmp_path / "run"
+    change = {
+        "d_model=12": "objective.ngrams.buckets=500",
+        "objective=Cbow": 'objective={kind="Cbow",ngrams={buckets=500}}',
+    }.get(changes, changes)
+    learn(name, text, out, change)
+    space = unmask.open_space(out)
+    theirs = gensim.load_facebook_vectors(str(out / "fasttext.bin"))
+    assert "kingly" not in space.words
+    for word in (*space.words, "kingly", "größer"):
+        np.testing.assert_allclose(space.vector(word), theirs[word], rtol=1e-4, atol=1e-6)
+    for word in space.words:
+        assert theirs.get_vecattr(word, "count") > 0
+    near = [one.word for one in space.neighbors(["kingly"], k=5)[0]]
+    assert near == [word for word, _ in theirs.most_similar("kingly", topn=5)]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("king\tgate\t1\nkingly\tking\t5\nsilver\tgate\t2\n")
+    (score,) = unmask.evaluate_space(out, pairs, terminal=None)
+    assert (score.pairs, score.known) == (3, 2)
+    with pytest.raises(ValueError, match="'' is not among the"):
+        space.vector("")
+    unmask.convert_space(out, tmp_path / "model.bin", form="fasttext")
+    assert (tmp_path / "model.bin").read_bytes() == (out / "fasttext.bin").read_bytes()
+    if "objective" not in changes:
+        model = gensim.load_facebook_model(str(out / "fasttext.bin"))
+        assert (model.sg, model.window, model.negative, model.epochs) == (1, 5, 5, 5)
+
+
 @pytest.mark.parametrize("name", ["word2vec-skipgram-mini", "fasttext-mini", "glove-mini"])
 def test_a_run_that_is_stopped_and_goes_on_is_the_same(
     name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

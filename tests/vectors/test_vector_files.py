@@ -16,6 +16,8 @@ from unmask.vectors.files import FORMATS, read_vectors, recognize, write_vectors
 from unmask.vectors.lines import shortest
 from unmask.vectors.space import Space
 
+TABLES = [form for form in FORMATS if form != "fasttext"]
+
 ENDING = {"word2vec-text": ".vec", "word2vec-binary": ".bin", "glove": ".txt"}
 ODD = ("the", "ü", "日本", "'", "1", "\u00a0", "a\u2028b", "\ufeffx", "", "</s>", "x" * 300)
 
@@ -38,7 +40,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst"])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", TABLES)
 def test_a_space_comes_back_from_every_format(form, packing, tmp_path) -> None:
     path = tmp_path / f"vectors{ENDING[form]}{packing}"
     write_vectors(made(), path)
@@ -66,7 +68,7 @@ def test_numbers_are_written_as_they_came_from_a_file() -> None:
 
 
 @pytest.mark.parametrize("d", [1, 2, 50])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", TABLES)
 def test_formats_are_told_apart_by_what_is_in_them(form, d, tmp_path) -> None:
     for seed in range(5):
         path = tmp_path / f"{form}{seed}.data"
@@ -420,3 +422,23 @@ def test_fasttext_models_that_cannot_be_read_are_told(facebook, tmp_path) -> Non
     (tmp_path / "v.bin").write_bytes(data)
     with pytest.raises(ValueError, match="makes no sense"):
         read_vectors(tmp_path / "v.bin")
+
+
+def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook, tmp_path) -> None:
+    path, vectors = facebook
+    space = read_vectors(path, limit=2)
+    seen = set(vectors.index_to_key) - {"</s>"}
+    for word in ("käsebrot", "chees", "日本語", *seen):
+        np.testing.assert_allclose(space.vector(word), vectors[word], atol=1e-6)
+    for word in ("käsebrot", "chees"):
+        (found,) = space.neighbors([word], k=2)
+        cosines = [vectors.similarity(word, one.word) for one in found]
+        assert [one.score for one in found] == pytest.approx(cosines, abs=1e-5)
+        assert space.cosine(word, "the") == pytest.approx(vectors.similarity(word, "the"), abs=1e-5)
+    again = tmp_path / "again.bin"
+    write_vectors(read_vectors(path), again, "fasttext")
+    assert again.read_bytes() == path.read_bytes()
+    with pytest.raises(ValueError, match="is written whole, with its 6 words, got 2"):
+        write_vectors(space, tmp_path / "few.bin", "fasttext")
+    with pytest.raises(ValueError, match="these vectors have none"):
+        write_vectors(Space(("a",), np.ones((1, 2), np.float32)), tmp_path / "n.bin", "fasttext")

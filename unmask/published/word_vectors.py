@@ -103,7 +103,7 @@ CBOW = _card(
 )  # fmt: skip
 FASTTEXT_SKIPGRAM = _card(
     "fasttext", FASTTEXT, Skipgram(ngrams=Ngrams(), subsample=1e-4), 2_519_370, 300, 0.05,
-    note="Words are put in lower case. What is kept are the vectors of words that were seen.",
+    note="Words are put in lower case; those never seen are composed of their n-grams.",
 )  # fmt: skip
 GLOVE_300 = _card(
     "glove", GLOVE, Glove(epochs=100), 400_000, 300, 0.05, least=1, training=BY_EPOCHS,

@@ -413,6 +413,7 @@ def _learn_words(
             write_report(plan.out)
             raise KeyboardInterrupt("stopped before the last step")
         opened = job.opened()
+        job.keep_ngrams(plan.out)
         _keep(plan.out, opened, {"learned from": job.said})
         n = opened.model.parameter_count()
         _write_facts(plan, job.recipe, card, around, n, finished=True)

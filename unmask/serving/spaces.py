@@ -14,8 +14,9 @@ from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
 from unmask.text.lines import EncodingErrors
 from unmask.training.log import Stream
+from unmask.vectors.facebook import read_composed
 from unmask.vectors.files import ENDINGS, FORMATS, Format, read_vectors, recognize, write_vectors
-from unmask.vectors.learning import FAMILY
+from unmask.vectors.learning import FAMILY, NGRAMS
 from unmask.vectors.similarity import (
     AnalogyScore,
     Case,
@@ -69,7 +70,9 @@ def _table(folder: Path) -> Space:
     vectors = table.detach().float().numpy()
     special = opened.tokenizer.special.ids
     ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
-    return Space(tuple(opened.tokenizer.pieces(ids)), vectors[ids])
+    ngrams = folder / NGRAMS
+    unseen = read_composed(ngrams) if ngrams.is_file() else None
+    return Space(tuple(opened.tokenizer.pieces(ids)), vectors[ids], unseen=unseen)
 
 
 def is_vectors(model: str | Path) -> bool:

@@ -13,6 +13,7 @@ import torch
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
+from unmask.files import whole
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published
 from unmask.tokens.shards import Shards
@@ -20,7 +21,7 @@ from unmask.training import loop, parallel
 from unmask.training.log import Log, Report, Stream, Sums
 from unmask.training.recipe import Recipe
 from unmask.vectors.corpus import Lexicon, count_ids, lexicon_of, of_shards
-from unmask.vectors.learning import METHODS, Learning, Method, Step, Told, begin
+from unmask.vectors.learning import METHODS, NGRAMS, Learning, Method, Step, Told, begin
 
 OWN = (
     "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
@@ -174,6 +175,13 @@ class Job:
                 if stop.asked and not end:
                     return False
         return True
+
+    def keep_ngrams(self, out: Path) -> None:
+        """Write the vectors of n-grams, where words are composed of them."""
+        if (data := self.learning.composed()) is None:
+            return
+        with whole(out / NGRAMS) as beside, beside.open("wb") as file:
+            file.writelines(data)
 
     @property
     def said(self) -> str:

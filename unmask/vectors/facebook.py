@@ -6,18 +6,20 @@ into which its n-grams fall (Bojanowski et al. 2017, arXiv 1607.04606, section 3
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Float32, Int, UInt32
 
 from unmask.text.compressed import compression
 from unmask.vectors.binary import Source
 from unmask.vectors.gathered import Gathered
 from unmask.vectors.space import Space
+from unmask.vectors.word2vec import Negatives, Skipgram, Spec, State
 
 MAGIC = struct.pack("<i", 793712314)
 """What a model file begins with."""
@@ -27,12 +29,17 @@ _END_OF_LINE = b"</s>"  # has no n-grams
 _TOGETHER = 2**10  # words composed at once: 40 MB of 300 numbers of 30 n-grams each
 _OFFSET, _PRIME = 2166136261, np.uint32(16777619)  # of the hash FNV-1a, 32 bits wide
 _NUMBER = np.dtype("<f4")
+_CBOW, _SKIPGRAM = 1, 2  # as `args.h` numbers models, and losses
+_TREE, _DRAWN = 1, 2
+_RATE_EVERY = 100  # tokens between two changes of the rate, of the program's own: ours is smooth
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Model:
-    """What says how vectors are composed."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Composed:
+    """A model's rows, and how vectors of words are composed of them."""
 
+    path: Path
+    """The file that holds it."""
     width: int
     buckets: int
     min_n: int
@@ -41,6 +48,42 @@ class _Model:
     counts: list[int]
     rows: Float[np.ndarray, "r d"]
 
+    @cached_property
+    def index(self) -> dict[bytes, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    def vector(self, word: str) -> Float32[np.ndarray, "d"] | None:
+        """Return the mean of a word's own row, if it was seen, and of those of its n-grams.
+
+        None: it was not seen, and has no n-grams (`FastText::getWordVector` gives zeros).
+        """
+        letters = word.encode("utf-8", "surrogateescape")
+        own = self.index.get(letters)
+        _, grams = self.grams([letters])
+        rows = grams if own is None else np.append(grams, own)
+        return np.asarray(self.rows[rows], np.float32).mean(0) if len(rows) else None
+
+    def vectors(self, start: int, stop: int) -> Float32[np.ndarray, "w d"]:
+        """Return the mean of each word's own row and those of its n-grams, of some words."""
+        words = self.words[start:stop]
+        own = np.arange(len(words))
+        owner, grams = self.grams(words)
+        owner, rows = np.concatenate([own, owner]), np.concatenate([own + start, grams])
+        order = np.argsort(owner, kind="stable")
+        begin = np.searchsorted(owner[order], own)
+        sums = np.add.reduceat(np.asarray(self.rows[rows[order]], np.float32), begin, axis=0)
+        return sums / np.diff(begin, append=len(rows))[:, None].astype(np.float32)
+
+    def grams(self, words: list[bytes]) -> tuple[Int[np.ndarray, "g"], Int[np.ndarray, "g"]]:
+        """Return which word has an n-gram, and the n-gram's row."""
+        owners, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        if self.buckets and self.max_n:
+            for owner, hashes in _hashes(words, self.min_n, self.max_n):
+                owners.append(owner)
+                rows.append(len(self.words) + (hashes % np.uint32(self.buckets)).astype(np.int64))
+        return np.concatenate(owners), np.concatenate(rows)
+
 
 def read_fasttext(path: Path, *, limit: int | None = None) -> Space:
     """Read the words of a fastText model, with their vectors as that library gives them.
@@ -48,26 +91,66 @@ def read_fasttext(path: Path, *, limit: int | None = None) -> Space:
     Raises:
         ValueError: the file is truncated, of an unknown version, or quantized (`.ftz`).
     """
-    source = Source(path)
-    try:
-        model = _model(source)
-    except struct.error:
-        raise ValueError(
-            f"{path}: the fastText model ends too early, at byte {source.offset}: it is truncated"
-        ) from None
+    model = read_composed(path)
     made = Gathered(
         path, model.width, lambda row: f"{path}: word {row + 1}", ": the file is damaged"
     )
     counts: list[int] = []
-    for start in range(0, min(len(model.words), limit or len(model.words)), _TOGETHER):
-        vectors = _compose(model, start, limit)
-        for row, vector in enumerate(vectors, start):
+    n = min(len(model.words), limit or len(model.words))
+    for start in range(0, n, _TOGETHER):
+        for row, vector in enumerate(model.vectors(start, min(start + _TOGETHER, n)), start):
             if made.add(model.words[row], vector, row):
                 counts.append(model.counts[row])
-    return made.space(np.array(counts, dtype=np.int64))
+    return made.space(np.array(counts, dtype=np.int64), model)
 
 
-def _model(source: Source) -> _Model:
+def read_composed(path: Path) -> Composed:
+    """Read a fastText model, whose rows stay in the file where it is not packed.
+
+    Raises:
+        ValueError: the file is truncated, of an unknown version, or quantized (`.ftz`).
+    """
+    source = Source(path)
+    try:
+        return _model(source)
+    except struct.error:
+        raise ValueError(
+            f"{path}: the fastText model ends too early, at byte {source.offset}: it is truncated"
+        ) from None
+
+
+def written(
+    spec: Spec, words: Sequence[str], counts: Int[np.ndarray, "n"], state: State
+) -> Iterator[bytes]:
+    """Give the bytes of a model that was learned with n-grams, as fastText's own program has them.
+
+    Outputs of a tree are left zero: which inner node is whose depends on the program.
+
+    Raises:
+        ValueError: it has no n-grams.
+    """
+    if (ngrams := spec.ngrams) is None:
+        raise ValueError("these vectors have no n-grams")
+    drawn, width = isinstance(spec.output, Negatives), state.inputs.shape[1]
+    yield MAGIC + struct.pack("<i", _VERSIONS[-1])
+    yield struct.pack(
+        "<12id", width, spec.window, spec.epochs, 1,
+        spec.output.count if isinstance(spec.output, Negatives) else 0, 1,
+        _DRAWN if drawn else _TREE, _SKIPGRAM if isinstance(spec, Skipgram) else _CBOW,
+        ngrams.buckets, ngrams.least, ngrams.most, _RATE_EVERY, spec.subsample or 1.0,
+    )  # fmt: skip
+    yield struct.pack("<iiiqq", len(words), len(words), 0, int(counts.sum()), -1)
+    for word, n in zip(words, counts.tolist(), strict=True):
+        yield word.encode().replace(b"\0", "\N{REPLACEMENT CHARACTER}".encode())
+        yield struct.pack("<sqb", b"\0", n, 0)
+    outputs = state.outputs if drawn else np.zeros((len(words), width), np.float32)
+    for rows in (state.inputs, outputs):
+        yield struct.pack("<?qq", False, *rows.shape)
+        for start in range(0, len(rows), _TOGETHER):
+            yield rows[start : start + _TOGETHER].astype(_NUMBER).tobytes()
+
+
+def _model(source: Source) -> Composed:
     path = source.path
     _, version = _unpack(source, "<ii")
     if version not in _VERSIONS:
@@ -88,7 +171,8 @@ def _model(source: Source) -> _Model:
             f"{path}: the fastText model has rows for {n_words:,} words and {buckets:,} n-grams of "
             f"{width} numbers, but a matrix of {n_rows:,} x {n_columns:,}: it is damaged"
         )
-    return _Model(
+    return Composed(
+        path=path,
         width=width,
         buckets=0 if n_pruned == 0 else buckets,  # as in `Dictionary::pushHash`
         min_n=min_n,
@@ -133,22 +217,6 @@ def _matrix(source: Source, n_rows: int, width: int) -> Float[np.ndarray, "r d"]
         rows.resize((len(rows) + some, width), refcheck=False)
         rows[-some:] = np.frombuffer(data, _NUMBER).reshape(some, width)
     return rows
-
-
-def _compose(model: _Model, start: int, limit: int | None) -> Float[np.ndarray, "w d"]:
-    """Return the mean of each word's own row and those of its n-grams, for the words at a place."""
-    words = model.words[start : min(start + _TOGETHER, limit or len(model.words))]
-    own = np.arange(len(words))
-    owners, buckets = [own], [own + start]
-    if model.buckets and model.max_n:
-        for owner, hashes in _hashes(words, model.min_n, model.max_n):
-            owners.append(owner)
-            buckets.append(len(model.words) + (hashes % np.uint32(model.buckets)).astype(np.int64))
-    owner, row = np.concatenate(owners), np.concatenate(buckets)
-    order = np.argsort(owner, kind="stable")
-    begin = np.searchsorted(owner[order], own)
-    sums = np.add.reduceat(np.asarray(model.rows[row[order]], dtype=np.float32), begin, axis=0)
-    return sums / np.diff(begin, append=len(row))[:, None].astype(np.float32)
 
 
 def _hashes(

@@ -3,7 +3,7 @@ r"""Files of word vectors: what a file is, reading and writing it. Nothing is ev
 word2vec-text    `.vec`  a header "n d", then a line for each word (word2vec, fastText)
 word2vec-binary  `.bin`  the same header, then each word and its numbers as float32
 glove            `.txt`  lines without a header
-fasttext         `.bin`  a model of fastText, read alone: words' vectors with those of their n-grams
+fasttext         `.bin`  a model of fastText: words' vectors are composed of those of their n-grams
 
 Each may be packed (`.gz`, `.xz`, `.zst`). What a file is, its first bytes say, not its name.
 """
@@ -12,19 +12,19 @@ import gzip
 import lzma
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
 from unmask.files import whole
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
 from unmask.vectors.binary import read_binary, write_binary
-from unmask.vectors.facebook import MAGIC, read_fasttext
+from unmask.vectors.facebook import MAGIC, Composed, read_fasttext
 from unmask.vectors.lines import HEADER, looks_like_rows, read_lines, write_lines
 from unmask.vectors.space import Space
 
-Format = Literal["word2vec-text", "word2vec-binary", "glove"]
-"""Formats that are read and written."""
+Format = Literal["word2vec-text", "word2vec-binary", "glove", "fasttext"]
+"""Formats that are read and written; the last is written of vectors that have n-grams."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 ENDINGS: Mapping[str, Format] = {
@@ -50,7 +50,7 @@ _WHITE = re.compile(r"[ \t\r\n]")
 
 
 def read_vectors(
-    path: str | Path, *, form: Format | Literal["fasttext"] | None = None, limit: int | None = None
+    path: str | Path, *, form: Format | None = None, limit: int | None = None
 ) -> Space:
     r"""Read a file of word vectors.
 
@@ -76,11 +76,11 @@ def read_vectors(
     if form == "word2vec-binary":
         return read_binary(path, limit=limit)
     if form not in FORMATS:
-        raise ValueError(f"form must be one of {[*FORMATS, 'fasttext']}, got {form!r}")
+        raise ValueError(f"form must be one of {list(FORMATS)}, got {form!r}")
     return read_lines(path, header=form == "word2vec-text", limit=limit)
 
 
-def recognize(path: Path) -> Format | Literal["fasttext"]:
+def recognize(path: Path) -> Format:
     """Say what a file of vectors is, by its first bytes.
 
     Raises:
@@ -136,7 +136,8 @@ def write_vectors(
             say it. None: such a word is an error.
 
     Raises:
-        ValueError: the name says no format, or a word cannot be written.
+        ValueError: the name says no format, a word cannot be written, or these vectors are not
+            composed of n-grams, for a model of fastText.
         OSError: the file cannot be written.
     """
     path = Path(path)
@@ -147,11 +148,12 @@ def write_vectors(
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():  # renaming would put a file in its place
         raise ValueError(f"{path}: is a folder or a device; name a file")
-    words = _writable(space, white)
-    if form == "word2vec-binary":
-        data = write_binary(space, words)
+    if form == "fasttext":
+        data = _composed(space)
+    elif form == "word2vec-binary":
+        data = write_binary(space, _writable(space, white))
     else:
-        data = write_lines(space, words, header=form == "word2vec-text")
+        data = write_lines(space, _writable(space, white), header=form == "word2vec-text")
     with whole(path) as beside:
         _write(beside, compression(path), data)
 
@@ -172,6 +174,22 @@ def format_of(path: Path) -> Format:
 def _ending(path: Path) -> str:
     """Return the ending of a file's name, without that of its compression."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+def _composed(space: Space) -> Iterator[bytes]:
+    """Return the bytes of the model that a space was read of, or a run has written."""
+    model = space.unseen
+    if not isinstance(model, Composed):
+        raise ValueError(
+            "a model of fastText has n-grams, and these vectors have none: only a run of fasttext, "
+            "or such a model, is written as one"
+        )
+    if len(space) < len(model.words):
+        raise ValueError(
+            f"a model of fastText is written whole, with its {len(model.words):,} words, "
+            f"got {len(space):,} of them"
+        )
+    return pieces(model.path)
 
 
 def _is_text(data: bytes) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.vectors.space import Space
+from unmask.vectors.space import Composing, Space
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,9 @@ class Gathered:
             )
         self.places.clear()
 
-    def space(self, counts: Int[np.ndarray, "n"] | None = None) -> Space:
+    def space(
+        self, counts: Int[np.ndarray, "n"] | None = None, unseen: Composing | None = None
+    ) -> Space:
         """Return what was gathered; say what words were left out or are not UTF-8."""
         self._check()
         if self.again:
@@ -95,7 +97,7 @@ class Gathered:
                 self.first_escaped,
             )
         self.vectors.resize((len(self.index), self.width), refcheck=False)
-        return Space(tuple(self.index), self.vectors, counts)
+        return Space(tuple(self.index), self.vectors, counts, unseen)
 
 
 def _so_many(n: int) -> str:

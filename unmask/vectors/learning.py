@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from unmask.vectors import glove, lsa, svd, word2vec
+from unmask.vectors import facebook, glove, lsa, svd, word2vec
 from unmask.vectors.corpus import Corpus, Lexicon
 from unmask.vectors.counts import Counts, count
 from unmask.vectors.glove import Glove
@@ -27,6 +27,8 @@ from unmask.vectors.word2vec import Cbow, Skipgram
 Method = Skipgram | Cbow | Glove | Svd | Lsa
 FAMILY = "word-vectors"
 """What models are called that are a table of vectors alone."""
+NGRAMS = "fasttext.bin"
+"""The file of a run with the vectors of n-grams: a model as fastText's own program writes it."""
 METHODS = (Skipgram, Cbow, Glove, Svd, Lsa)
 
 
@@ -81,6 +83,10 @@ class Learning(ABC):
     @abstractmethod
     def vectors(self) -> Float32[np.ndarray, "n d"]:
         """Give the vector of each word."""
+
+    def composed(self) -> Iterator[bytes] | None:
+        """Give the bytes of fastText's model file, where words are composed of n-grams."""
+        return None
 
 
 def begin(method: Method, corpus: Corpus, words: Lexicon, told: Told, folder: Path) -> Learning:
@@ -144,6 +150,11 @@ class _Asking(Learning):
 
     def vectors(self) -> Float32[np.ndarray, "n d"]:
         return word2vec.vectors(self._method, self._words, self._state)
+
+    def composed(self) -> Iterator[bytes] | None:
+        if self._method.ngrams is None:
+            return None
+        return facebook.written(self._method, self._words.words, self._words.counts, self._state)
 
 
 class _Fitting(Learning):

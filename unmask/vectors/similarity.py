@@ -53,8 +53,9 @@ class PairScore:
     """How well cosines rank pairs of words.
 
     `spearman` is the rank correlation over the pairs of which both words are known, ties averaged;
-    in `spearman_all` unknown pairs have the mean cosine of the known ones. None: it is not defined,
-    for want of two different values.
+    in `spearman_all` unknown pairs have the cosine of vectors composed of the words' parts, where
+    the space composes them, else the mean cosine of the known ones. None: it is not defined, for
+    want of two different values.
     """
 
     name: str
@@ -150,8 +151,8 @@ def score_pairs(
         space: the vectors.
         test: pairs and scores.
         case: how words of the file are looked up.
-        unknown: the cosine that unknown pairs have in `spearman_all`; None: the mean of the known
-            ones.
+        unknown: the cosine that unknown pairs have in `spearman_all` if their vectors cannot be
+            composed; None: the mean of the known ones.
     """
     lowered = in_lower_case(space, case)
     rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
@@ -163,6 +164,10 @@ def score_pairs(
     if not known.all():
         mean = float(cosines[known].mean()) if known.any() else 0.0
         cosines[~known] = mean if unknown is None else unknown
+        for i in np.flatnonzero(~known):
+            pair = [word.lower() if lowered else word for word in test.pairs[i]]
+            if all(space.has_vector(word) for word in pair):
+                cosines[i] = space.cosine(*pair)
     scores = np.array(test.scores)
     return PairScore(
         name=test.name,

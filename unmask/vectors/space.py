@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +31,15 @@ class Neighbor(NamedTuple):
     score: float
 
 
+@runtime_checkable
+class Composing(Protocol):
+    """What composes the vectors of words of their parts, also of words that nobody has seen."""
+
+    def vector(self, word: str) -> Vector | None:
+        """Compose the vector of a word; None: it has no parts."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Space:
     """Words and their vectors.
@@ -46,6 +55,8 @@ class Space:
     """A row for each word, in float32; numbers of another width are converted."""
     counts: Int[np.ndarray, "n"] | None = None
     """How often each word was seen, where that is known."""
+    unseen: Composing | None = None
+    """What gives the vectors of words that have no row; None: nothing does."""
 
     def __post_init__(self) -> None:
         _check_shapes(self.words, self.vectors, self.counts)
@@ -122,27 +133,39 @@ class Space:
         raise ValueError(f"{word!r} is not among the {len(self):,} words{hint}")
 
     def vector(self, word: str) -> Vector:
-        """Return the vector of a word.
+        """Return the vector of a word: its row, or what is composed of its parts.
 
         Raises:
-            ValueError: it is not among the words.
+            ValueError: it is not among the words, and nothing composes it.
         """
-        return self.vectors[self.row(word)]
+        found = None
+        if word not in self.index and self.unseen is not None:
+            found = self.unseen.vector(word)
+        return self.vectors[self.row(word)] if found is None else found
+
+    def has_vector(self, word: str) -> bool:
+        """Say whether a word is among the words, or can be composed."""
+        return word in self.index or (
+            self.unseen is not None and self.unseen.vector(word) is not None
+        )
 
     def cosine(self, word: str, other: str) -> float:
         """Return the cosine of the angle between two words; 0 where a vector is all zeros.
 
         Raises:
-            ValueError: one is not among the words.
+            ValueError: one has no vector.
         """
-        return float(self._cosines(self._unit64(self.vector(word)), np.array([self.row(other)]))[0])
+        one, two = (self._unit64(self.vector(each)) for each in (word, other))
+        return float((one * two).sum())
 
     def first(self, n: int) -> "Space":
         """Return a space of the first `n` words: the most frequent, where that is known."""
         if n < 1:
             raise ValueError(f"a space has at least one word, got first({n})")
         counts = None if self.counts is None else self.counts[:n]
-        return self if n >= len(self) else Space(self.words[:n], self.vectors[:n], counts)
+        return (
+            self if n >= len(self) else Space(self.words[:n], self.vectors[:n], counts, self.unseen)
+        )
 
     def neighbors(
         self,
@@ -160,7 +183,7 @@ class Space:
             without: words that are no answer.
 
         Raises:
-            ValueError: a word is not among the words, or a vector has another width.
+            ValueError: a word has no vector, or a vector has another width.
         """
         _check_k(k)
         out = [self.row(word) for word in without]
@@ -170,8 +193,8 @@ class Space:
         else:
             if isinstance(queries, str):
                 raise TypeError(f"queries must be several words, got the one string {queries!r}")
-            rows = [self.row(word) for word in queries]
-            vectors, own = self.vectors[rows], [[row, *out] for row in rows]
+            vectors = np.array([self.vector(word) for word in queries]).reshape(-1, self.width)
+            own = [[self.index[word], *out] if word in self.index else out for word in queries]
         found: list[list[Neighbor]] = []
         for start in range(0, len(vectors), _TOGETHER):
             some = slice(start, start + _TOGETHER)
@@ -201,24 +224,20 @@ class Space:
         W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
 
         Raises:
-            ValueError: there is nothing to add, nothing is left of it, or a word is not among the
-                words.
+            ValueError: there is nothing to add, nothing is left of it, or a word has no vector.
         """
         _check_k(k)
         if by not in get_args(Combining):
             raise ValueError(f"by must be one of {list(get_args(Combining))}, got {by!r}")
         if not plus:
             raise ValueError("at least one word must be added")
-        added = np.array([self.row(word) for word in plus])
-        taken = np.array([self.row(word) for word in minus], dtype=np.int64)
-        rows = [*added.tolist(), *taken.tolist()]
+        units = np.stack([self._unit64(self.vector(word)) for word in (*plus, *minus)])
+        rows = [self.index[word] for word in (*plus, *minus) if word in self.index]
         if by == "add":
-            sum_ = self._unit_rows(added, np.float64).sum(0)
-            sum_ -= self._unit_rows(taken, np.float64).sum(0)
+            sum_ = units[: len(plus)].sum(0) - units[len(plus) :].sum(0)
             if not sum_.any():
                 raise ValueError("the vectors cancel each other, or are all zeros")
             return self._nearest(sum_[None], k, [rows])[0]
-        units = self._unit_rows(np.array(rows), np.float64)
         best = _Best(k, rows)
         for start, stop in _blocks(len(self)):
             above, below = _over(
