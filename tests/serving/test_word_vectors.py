@@ -106,6 +106,36 @@ def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
         assert (model.sg, model.window, model.negative, model.epochs) == (1, 5, 5, 5)
 
 
+@pytest.mark.parametrize("name", ["word2vec-cbow-mini", "glove-mini", "lsa-mini"])
+def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "run"
+    draw = np.random.default_rng(0)
+    filler = ["the", "old", "sea", "was", "far", "from", "small", "towns", "and", "their"]
+    places = ["New York", "New York", "New Delhi", "green tea", "New York Times"]
+    text.write_text(
+        "\n\n".join(
+            " ".join([*draw.choice(filler, 6), places[draw.integers(5)], *draw.choice(filler, 3)])
+            + "."
+            for _ in range(300)
+        )
+    )
+    changes = "objective.phrases={thresholds=[3.0,3.0]}"
+    made = learn(name, text, out, changes)
+    space = unmask.open_space(out)
+    assert {"new_york", "new_york_times", "new_delhi", "green_tea", "old"} <= set(space.words)
+    assert not {"new", "york", "delhi", "."} & set(space.words)
+    assert space.neighbors(["new_york"], k=3)
+    (york,) = made.embed(["New York"], pooling="mean")  # words of their own, in a text
+    assert not york.any()
+    learn(name, text, out, changes, resume=True)
+    weights = learned(out)
+    shutil.rmtree(out)
+    learn(name, text, out, changes)
+    assert learned(out)[0] == weights[0]
+    unmask.convert_space(out, tmp_path / "made.vec")
+    assert "new_york" in unmask.open_space(tmp_path / "made.vec")
+
+
 @pytest.mark.parametrize("name", ["word2vec-skipgram-mini", "fasttext-mini", "glove-mini"])
 def test_a_run_that_is_stopped_and_goes_on_is_the_same(
     name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

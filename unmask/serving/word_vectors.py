@@ -17,11 +17,13 @@ from unmask.files import whole
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published
 from unmask.tokens.shards import Shards
+from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
 from unmask.training.log import Log, Report, Stream, Sums
 from unmask.training.recipe import Recipe
 from unmask.vectors.corpus import Lexicon, count_ids, lexicon_of, of_shards
 from unmask.vectors.learning import METHODS, NGRAMS, Learning, Method, Step, Told, begin
+from unmask.vectors.phrases import joined
 
 OWN = (
     "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
@@ -32,6 +34,8 @@ OWN = (
 UNITS = ("document", "paragraph", "sentence")
 COUNTS = "counts"
 """The folder of a run in which pairs are counted."""
+PHRASES = "phrases"
+"""The folder of a run with the text whose phrases are joined."""
 TERM = "neighbors"
 """What the log calls the loss."""
 
@@ -76,7 +80,7 @@ class Job:
 
     recipe: Recipe
     card: Published
-    shards: Shards
+    tokenizer: Tokenizer
     words: Lexicon
     learning: Learning
 
@@ -95,13 +99,15 @@ class Job:
         assert isinstance(card.architecture, Architecture)
         within = shards.held_out(recipe.dev, recipe.seed)[0] if recipe.dev else None
         assert recipe.unit in UNITS
-        corpus = of_shards(shards, recipe.unit, within)
-        words = lexicon_of(shards.tokenizer, count_ids(corpus), least=1)
+        corpus, tokenizer = of_shards(shards, recipe.unit, within), shards.tokenizer
+        if method.phrases is not None:
+            corpus, tokenizer = joined(corpus, tokenizer, method.phrases, out / PHRASES)
+        words = lexicon_of(tokenizer, count_ids(corpus), least=1)
         told = Told(
             d_model=card.architecture.d_model, rate=recipe.rate, seed=recipe.seed, threads=threads
         )
         learning = begin(method, corpus, words, told, out / COUNTS)
-        return cls(replace(recipe, steps=learning.n_steps), card, shards, words, learning)
+        return cls(replace(recipe, steps=learning.n_steps), card, tokenizer, words, learning)
 
     def go_on(self, out: Path) -> tuple[checkpoints.Checkpoint | None, list[str]]:
         """Go back to the newest whole checkpoint, if there is one; say which are damaged."""
@@ -191,7 +197,7 @@ class Job:
 
     def opened(self) -> Opened:
         """Return the model: a table of vectors, zeros of what is no word."""
-        tokenizer = self.shards.tokenizer
+        tokenizer = self.tokenizer
         card = self.card.with_vocabulary(tokenizer.special)
         model = card.build().requires_grad_(False)
         table = model.weights()["backbone.tokens.weight"]

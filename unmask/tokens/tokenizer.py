@@ -243,11 +243,16 @@ class Tokenizer:
         known = model["vocab"].items()
         return {w: i for w, i in known if i not in self.special.ids and self._is_word(w)}
 
-    def with_words(self, words: Iterable[str]) -> "Tokenizer":
+    def with_words(self, words: Iterable[str], *, phrases: bool = False) -> "Tokenizer":
         """Return this tokenizer with more words, whose ids follow the highest, in their order.
 
         What is no word as it stands in a text (of a lower-case vocabulary, one with an upper-case
         letter) and what is known already is left out.
+
+        Args:
+            words: to add.
+            phrases: what is no word as it stands in a text is added, too: a phrase whose words
+                something else joins. No text is found to hold it.
 
         Raises:
             ValueError: see `words`.
@@ -255,7 +260,7 @@ class Tokenizer:
         self.words()
         state = json.loads(self._backend.to_str())
         known = state["model"]["vocab"]
-        new = [w for w in dict.fromkeys(words) if w not in known and self._is_word(w)]
+        new = [w for w in dict.fromkeys(words) if w not in known and (phrases or self._is_word(w))]
         known.update({w: self.size + i for i, w in enumerate(new)})
         written = json.dumps(state, ensure_ascii=False)
         return Tokenizer(tokenizers.Tokenizer.from_str(written), self.frame)

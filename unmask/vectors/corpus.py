@@ -238,8 +238,13 @@ def lexicon_of(
         ValueError: as of `lexicon`.
     """
     words = tokenizer.pieces(range(len(counts)))
+    return lexicon(words, counts, no_words(tokenizer, words), least, most)
+
+
+def no_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
+    """Return the ids that are no word of a text: special ones, and punctuation."""
     signs = [i for i, word in enumerate(words) if is_punctuation(word)]
-    return lexicon(words, counts, [*tokenizer.special.ids, *signs], least, most)
+    return [*tokenizer.special.ids, *signs]
 
 
 def is_punctuation(word: str) -> bool:

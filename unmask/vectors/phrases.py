@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.files import whole
+from unmask.tokens.tokenizer import Tokenizer
 from unmask.vectors.arrays import growing
 from unmask.vectors.corpus import (
     IDS,
@@ -22,6 +23,7 @@ from unmask.vectors.corpus import (
     compiled,
     count_ids,
     lexicon,
+    no_words,
     of_folder,
 )
 from unmask.vectors.counts import Counts, Windows, count
@@ -97,6 +99,31 @@ def join(
         corpus = _joined(corpus, keys, said, into / "joined", chunk)
         found += [joining.joint.join((found[a], found[b])) for a, b in keys.tolist()]
     return corpus, found
+
+
+def joined(
+    corpus: Corpus, tokenizer: Tokenizer, joining: Joining, folder: Path
+) -> tuple[Corpus, Tokenizer]:
+    """Join phrases of a tokenizer's words; it names them, though it finds none in a text.
+
+    Args:
+        corpus: the ids.
+        tokenizer: of the ids.
+        joining: which neighbors become a phrase.
+        folder: see `join`.
+
+    Raises:
+        ValueError: as of `join`; a phrase is a word of the tokenizer already, or its vocabulary is
+            not one of words.
+    """
+    words = tokenizer.pieces(range(tokenizer.size))
+    corpus, found = join(corpus, words, no_words(tokenizer, words), joining, folder)
+    new, known = found[len(words) :], set(words)
+    if (twice := next((word for word in new if word in known), None)) is not None:
+        raise ValueError(
+            f"the phrase {twice!r} is a word already; join with another sign than {joining.joint!r}"
+        )
+    return corpus, tokenizer.with_words(new, phrases=True)
 
 
 def phrases(

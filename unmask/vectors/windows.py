@@ -4,16 +4,22 @@ One word of a text is drawn, and asked for its neighbors, or its neighbors for i
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import SENTENCE, Example, Tokens
 from unmask.tokens.vocabulary import Special
+from unmask.vectors.phrases import Joining
 
 
+@dataclass(frozen=True, kw_only=True)
 class Windowed(ABC):
     """A method that learns of windows of words: what `unmask.hiding` must know of an objective."""
+
+    phrases: Joining | None = None
+    """Neighbors that become one word before anything is learned; None: no two words do."""
 
     @property
     def asks(self) -> tuple[str, ...]:
