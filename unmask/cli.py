@@ -864,13 +864,16 @@ def _in_domain(
             "unlabeled": unlabeled, "in-domain-set": changes,
         })  # fmt: skip
         return False
+    from dataclasses import fields
+
     from unmask.config import from_dict
     from unmask.finetuning.in_domain import InDomain
     from unmask.training.recipe import parse
 
     told: dict[str, Any] = {"unlabeled": list(unlabeled or ()), "changes": []}
+    own = {field.name for field in fields(InDomain)} - told.keys()
     for change in changes or ():
-        if change.partition("=")[0].strip() == "epochs":
+        if change.partition("=")[0].strip() in own:
             told |= parse(change)
         else:
             told["changes"].append(change)

@@ -1,6 +1,7 @@
 """Before a task, pretraining goes on, on its text; killed anywhere, it gives the same bits."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from unmask.training.schedule import SlantedTriangle
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "precision": "float32"}
 FEW = InDomain(epochs=2.0, changes=("batch_tokens=128", "length=32", "checkpoint_every=2"))
+
+LITTLE = {"epochs": 0.5, "changes": ("batch_tokens=64",)}
 
 
 @pytest.fixture
@@ -90,6 +93,36 @@ def test_three_stages_are_one_call(files, tmp_path) -> None:
     assert again.scored == tuned.scored
     plain = quick(base, files, in_domain=False, tune="gradual")
     assert plain.best.dev != tuned.best.dev  # it did begin with other weights
+
+
+def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) -> None:
+    base = lstm(tmp_path, "ulmfit")
+    before = unmask.load(base)
+    rows = [(f"zyx {text} qvxy", label) for text, label in toy.texts(48, 1)]
+    rows[0] = (rows[0][0] + " seenonce", rows[0][1])
+    files["train"] = toy.write(tmp_path / "new.tsv", rows)
+    tuned = quick(base, files, out=tmp_path / "out", in_domain=InDomain(**LITTLE), epochs=0.5)
+    grown = unmask.load(tmp_path / "out/in-domain-text/model")
+    size = before.tokenizer.size
+    assert grown.tokenizer.pieces(range(size, grown.tokenizer.size)) == ["qvxy", "zyx"]
+    assert tuned.opened.tokenizer.encode("zyx").ids.tolist()[:1] == [size + 1]
+    was, now = before.model.weights(), grown.model.weights()
+    assert was.keys() == now.keys()
+    words = [name for name in was if was[name].shape != now[name].shape]
+    assert "backbone.tokens.weight" in words
+    for name, x in now.items():
+        assert torch.equal(x[: len(was[name])], was[name]), name
+        if name in words:
+            mean = was[name][:size].mean(0).expand(2, *x.shape[1:])
+            torch.testing.assert_close(x[size : size + 2], mean)
+    run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
+    assert run["recipe"]["begin"].endswith("in-domain-text/model")
+    learned = unmask.load(tmp_path / "out/in-domain").model.weights()["backbone.tokens.weight"]
+    assert not torch.equal(learned[size], learned[size + 1])
+    for said in (InDomain(least=None, **LITTLE), InDomain(most=size, **LITTLE)):
+        quick(base, files, out=tmp_path / "same", in_domain=said, epochs=0.5)
+        assert unmask.load(tmp_path / "same").tokenizer.size == size
+        shutil.rmtree(tmp_path / "same")
 
 
 def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> None:

@@ -22,6 +22,11 @@ class InDomain:
     text in the column in which the rows have it."""
     epochs: float = 10.0
     """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
+    least: int | None = 2
+    """So often a word stands there that a model whose tokens are words learns it, too; its vector
+    begins as the mean of all (the released code). None: the model's words stay."""
+    most: int = 60_000
+    """Words that it may have in the end (the released code); the most frequent are added."""
     changes: tuple[str, ...] = ()
     """`key=value` of the recipe, as for `unmask pretrain --set`: "rate=1e-3", "steps=500"."""
 
@@ -29,3 +34,6 @@ class InDomain:
         """Check what the types do not say."""
         if not 0 < self.epochs < math.inf:
             raise ValueError(f"in_domain.epochs must be above 0, got {self.epochs}")
+        for name, value in (("least", self.least), ("most", self.most)):
+            if value is not None and value < 1:
+                raise ValueError(f"in_domain.{name} must be at least 1, got {value}")

@@ -279,11 +279,17 @@ def _begun(tuning: Tuning, opened: Opened | None, data: Data) -> Beginning:
 def begun_from(job: Job, folder: Path) -> Job:
     """Return a job that begins with the weights of a folder, of the same network as its own.
 
-    What the folder does not have, a pooler for instance, stays as it is.
+    What the folder does not have, a pooler for instance, stays as it is. Where it knows more words,
+    what is asked is made anew of these.
     """
     tuning, known = replace(job.tuning, base=str(folder)), job.begun.tensors
-    found = _begun(tuning, None, job.data).tensors
-    tensors = {name: found.get(name, x) for name, x in known.items()}
+    found = _begun(tuning, None, job.data)
+    if found.tokenizer.size != job.begun.tokenizer.size:
+        threads = job.facts["environment"]["threads"]
+        made = prepare(tuning, None, job.folder, job.world, threads, None)
+        facts = {**job.facts, "parameters": made.facts["parameters"]}
+        job = replace(made, facts=facts, kept=job.kept, peak=job.peak, terminal=job.terminal)
+    tensors = {name: found.tensors.get(name, x) for name, x in known.items()}
     return replace(job, tuning=tuning, begun=replace(job.begun, tensors=tensors))
 
 

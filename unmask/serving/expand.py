@@ -1,5 +1,6 @@
 """An encoder that knows more words: vectors of another space, mapped into its own table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,11 +85,34 @@ def expand(
     return Expanded(pipeline=Pipeline(made, pipeline.task), shared=len(shared), added=len(new))
 
 
+def with_words(opened: Opened, words: Sequence[str]) -> Opened:
+    """Give a model of words more of them; whatever is of one word begins as the mean of all others.
+
+    As the released code of ULMFiT does it (Howard and Ruder 2018, arXiv:1801.06146).
+
+    Args:
+        opened: a model with a tokenizer of words.
+        words: none of them is known to it.
+
+    Raises:
+        ValueError: a head groups its words by how frequent they are: none can be added.
+    """
+    assert opened.tokenizer is not None
+    wider = opened.tokenizer.with_words(words)
+    card = replace(opened.card, heads=opened.model.specs).with_vocabulary(wider.special)
+    return _filled(opened, replace(opened, card=card, model=card.build(), tokenizer=wider))
+
+
 def _filled(old: Opened, new: Opened) -> Opened:
-    """Give a new model the weights of an old one, but for the table of tokens."""
-    theirs = old.model.weights()
+    """Give a new model the weights of an old one, and its new words the mean of the old ones'."""
+    assert old.tokenizer is not None
+    theirs, n = old.model.weights(), old.tokenizer.size
     with torch.no_grad():
         for name, x in new.model.weights().items():
+            if name not in theirs or x.shape[1:] != theirs[name].shape[1:]:
+                raise ValueError(f"{old.card.name}: no words can be added to its {name}")
             if x.shape == theirs[name].shape:
                 x.copy_(theirs[name])
+            else:
+                x[:n], x[n:] = theirs[name][:n], theirs[name][:n].mean(0)
     return new

@@ -2,24 +2,26 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from unmask.adapters.folder import is_adapter
 from unmask.checkpoints.huggingface import configuration, locate
-from unmask.files import write_whole
+from unmask.files import whole, write_whole
 from unmask.finetuning.in_domain import FOLDER, InDomain
 from unmask.finetuning.job import Job
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.plan import Tuning, customary_rate
 from unmask.published.catalogue import family, published
 from unmask.serving.earlier import recipe_of
-from unmask.serving.folders import is_card, read_facts
+from unmask.serving.expand import with_words
+from unmask.serving.folders import is_card, read_facts, write_model
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import check_sources, prepare
 from unmask.serving.pretrain import AT_ONCE, card_recipe, changed, pretrain
 from unmask.serving.record import FACTS
+from unmask.text.corpus import documents
 from unmask.tokens.shards import Shards
 from unmask.training import recipe as recipes
 from unmask.training.layers import layers_that_speak, spread
@@ -64,7 +66,9 @@ def adapt(job: Job) -> Path:
     begun = (out / FACTS).is_file()
     if begun and read_facts(out).get("finished"):
         return out
-    text = _text(job, recipe)
+    sources = _sources(job, recipe)
+    recipe = replace(recipe, begin=_with_its_words(job, recipe, sources))
+    text = _text(job, recipe, sources)
     epochs, said = _wanted(job.tuning).epochs, _said(job.tuning)
     tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev))
     job.say(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
@@ -147,21 +151,64 @@ def _said(tuning: Tuning) -> set[str]:
     return {change.partition("=")[0].strip() for change in _wanted(tuning).changes}
 
 
-def _text(job: Job, recipe: Recipe) -> Shards:
-    """Make tokens of the text of the task, unless they are there."""
-    place = job.folder / TEXT
-    place.mkdir(exist_ok=True)
-    column, rows = recipe.text or job.task.columns.texts[0], place / "rows.jsonl"
+def _sources(job: Job, recipe: Recipe) -> list[str | Path]:
+    """Write down the text of the task, unless it is there; name it and what is to be read beside.
+
+    Records have it in the column that the rows have it in.
+    """
+    rows = job.folder / TEXT / "rows.jsonl"
+    rows.parent.mkdir(exist_ok=True)
     if not rows.is_file():
+        column = _column(job, recipe)
         lines = (json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _texts(job))
         write_whole(rows, "".join(lines))
-    return prepare(
-        [rows, *_wanted(job.tuning).unlabeled],
-        out=place / "tokens",
-        model=recipe.model,
-        tokenizer=locate(job.tuning.base),
+    return [rows, *_wanted(job.tuning).unlabeled]
+
+
+def _column(job: Job, recipe: Recipe) -> str:
+    return recipe.text or job.task.columns.texts[0]
+
+
+def _with_its_words(job: Job, recipe: Recipe, sources: Sequence[str | Path]) -> str:
+    """Name the model to begin with: where words are its tokens, one that knows those of the text.
+
+    It is made once, in the folder of the text.
+    """
+    wanted, made = _wanted(job.tuning), job.folder / TEXT / "model"
+    if (made / "config.json").is_file():
+        return str(made)
+    opened = load(job.tuning.base).opened
+    tokenizer = opened.tokenizer
+    if wanted.least is None or tokenizer is None or not tokenizer.reads_words:
+        return job.tuning.base
+    texts = documents(
+        sources,
         document=recipe.document,
-        text=column,
+        text=_column(job, recipe),
+        encoding_errors=recipe.encoding_errors,
+    )
+    counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.words()
+    new = [word for word, n in counts.items() if n >= wanted.least and word not in known]
+    new = sorted(new, key=lambda word: (-counts[word], word))
+    new = new[: max(0, wanted.most - tokenizer.size)]
+    if not new:
+        return job.tuning.base
+    job.say(f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent")
+    with whole(made) as beside:
+        write_model(beside, with_words(opened, new), {"words added": len(new)})
+    return str(made)
+
+
+def _text(job: Job, recipe: Recipe, sources: Sequence[str | Path]) -> Shards:
+    """Make tokens of the text of the task, unless they are there."""
+    assert recipe.begin is not None
+    return prepare(
+        sources,
+        out=job.folder / TEXT / "tokens",
+        model=recipe.model,
+        tokenizer=locate(recipe.begin),
+        document=recipe.document,
+        text=_column(job, recipe),
         encoding_errors=recipe.encoding_errors,
         sampling=recipe.sampling,
         quiet=job.terminal is None,

@@ -147,7 +147,7 @@ def _word_piece(
     def build(vocab: dict[str, int]) -> Tokenizer:
         return pipeline.word_piece(vocab, unknown, lowercase=kind.lowercase)
 
-    words, letters = _covered(_count(texts, build({unknown: 0}), special))
+    words, letters = _covered(count_words(texts, build({unknown: 0}), special))
     symbols = _symbols(words, letters, prefix="##")
     n_merges = _room(kind.size, special, symbols)
     pieces, _ = merges(words, symbols, n_merges, prefix="##")
@@ -165,7 +165,7 @@ def _bpe(kind: BPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]
             apart=kind.apart,
         )
 
-    words, letters = _covered(_count(texts, build({unknown: 0}, []), special))
+    words, letters = _covered(count_words(texts, build({unknown: 0}, []), special))
     suffix = "" if kind.apart else kind.end_of_word
     symbols = _symbols(words, letters, suffix=suffix)
     pieces, made = merges(words, symbols, _room(kind.size, special, symbols), suffix=suffix)
@@ -176,7 +176,7 @@ def _byte_bpe(kind: ByteBPE, special: tuple[str, ...], texts: Iterable[str]) -> 
     alphabet = sorted(pipeline.byte_characters())
     n_merges = _room(kind.size, special, alphabet)
     shell = pipeline.byte_bpe(_numbered((), alphabet), [])
-    words = _count(texts, shell, special, chunks=_CHUNK_WITH_SPACE.findall)
+    words = count_words(texts, shell, special, chunks=_CHUNK_WITH_SPACE.findall)
     pieces, made = merges(words, _symbols(words, alphabet), n_merges)
     return pipeline.byte_bpe(_numbered(special, [*alphabet, *pieces]), made)
 
@@ -205,7 +205,7 @@ def _sentence_piece_bpe(
             )
         )
 
-    counted, words = _count(texts, build([], []), special), Counter[str]()
+    counted, words = count_words(texts, build([], []), special), Counter[str]()
     for word, n in counted.items():
         for part in _DIGIT_OR_REST.findall(word):
             words[part] += n
@@ -221,7 +221,7 @@ def _unigram(
 ) -> Tokenizer:
     at = special.index(unknown)
     shell = pipeline.unigram([(name, 0.0) for name in special], at)
-    words, letters = _covered(_count(texts, shell, special))
+    words, letters = _covered(count_words(texts, shell, special))
     _room(kind.size, special, letters)
     pieces = unigram.learn(words, kind.size - len(special))
     return pipeline.unigram([*((name, 0.0) for name in special), *pieces], at)
@@ -259,7 +259,7 @@ def frequent(
     Raises:
         ValueError: the special tokens leave no room, or there is no text.
     """
-    frequency = _count(texts, shell, special)
+    frequency = count_words(texts, shell, special)
     room = _room(size, special, [])
     seen = [w for w, n in frequency.items() if n >= least and w not in special]
     if not seen:
@@ -289,7 +289,7 @@ def _room(size: int, special: tuple[str, ...], symbols: list[str]) -> int:
     return size - least
 
 
-def _count(
+def count_words(
     texts: Iterable[str],
     shell: Tokenizer,
     special: tuple[str, ...],

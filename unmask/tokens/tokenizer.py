@@ -243,6 +243,19 @@ class Tokenizer:
         known = model["vocab"].items()
         return {w: i for w, i in known if i not in self.special.ids and self._is_word(w)}
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether its tokens are words, whole ones alone."""
+        return json.loads(self._backend.to_str())["model"]["type"] == "WordLevel"
+
+    def count_words(self, texts: Iterable[str]) -> dict[str, int]:
+        """Count the words of texts as this tokenizer cuts them, known or not.
+
+        Raises:
+            ValueError: there is no text.
+        """
+        return learning.count_words(texts, self._backend, names(self.frame))
+
     def with_words(self, words: Iterable[str], *, phrases: bool = False) -> "Tokenizer":
         """Return this tokenizer with more words, whose ids follow the highest, in their order.
 
