@@ -9,9 +9,11 @@ from unmask.model.architecture import Architecture
 from unmask.model.beside import look_beside
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned, Rotary
-from unmask.model.transformer import Block, Transformer
+from unmask.model.transformer import Block, EncoderDecoder, Transformer
 from unmask.published.bert import BERT_MINI
+from unmask.published.card import resized
 from unmask.published.catalogue import MODELS
+from unmask.published.t5 import T5_MINI
 from unmask.serving.pretrain import card_recipe
 from unmask.training.recipe import Recipe
 
@@ -90,6 +92,55 @@ def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str)
         look_beside([Transformer(a)], layers)
 
 
+def seen(attention, x: torch.Tensor, context: torch.Tensor, bias=0.0) -> torch.Tensor:
+    """The shares [h t s] that the heads of a layer give to what it reads."""
+    with torch.no_grad():
+        q, k = attention.heads(attention.q(x)), attention.heads(attention.k(context))
+        return (attention.scale * q @ k.mT + bias).softmax(-1)[0]
+
+
+def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
+    backbone = Model(resized(T5_MINI.architecture, 300), {}).initialize(0).backbone
+    assert isinstance(backbone, EncoderDecoder)
+    before = {name: x.clone() for name, x in backbone.named_parameters()}
+    look_beside([backbone], 2)
+    changed = {n for n, x in backbone.named_parameters() if not torch.equal(x, before[n])}
+    assert changed == {
+        "encoder.position.table.weight", "decoder.position.table.weight",
+        "decoder.layers.0.cross.q.weight", "decoder.layers.1.cross.q.weight",
+    }  # fmt: skip
+    ids = torch.randperm(300)[:40]
+    x = backbone.tokens(ids)[None]
+    x = x / x.square().mean(-1, keepdim=True).sqrt()
+    bias = backbone.encoder.position.geometry(x, 40)
+    share = seen(backbone.encoder.layers[0].attention, x, x, bias)
+    for head, step in ((0, -1), (1, 1)):
+        assert share[head].diagonal(step).mean() > 0.15
+        assert share[head].diagonal(-step).mean() < 0.1
+    for block in backbone.decoder.layers[:2]:
+        share = seen(block.cross, x, x)
+        assert share[1].diagonal().mean() > 0.8
+        assert share[[0, 2, 3]].diagonal(dim1=1, dim2=2).mean() < 0.1
+    bias = backbone.decoder.position.geometry(x, 40)
+    share = seen(backbone.decoder.layers[0].attention, x, x, bias)
+    assert share[0].diagonal(-1).mean() > 0.15
+
+
+def test_stacks_with_biases_in_common_are_raised_once() -> None:
+    made = [Model(MODELS[n].architecture, {}).initialize(0) for n in ("t5-shared-mini", "t5-mini")]
+    before = [one.backbone.encoder.position.table.weight.clone() for one in made]
+    for one, was in zip(made, before, strict=True):
+        look_beside(one.stacks, 2)
+        raised = one.backbone.encoder.position.table.weight - was
+        assert raised.max().item() == pytest.approx(4.0)
+        assert raised.count_nonzero() == 2
+
+
+def test_an_encoder_with_a_decoder_and_vectors_of_places_is_refused() -> None:
+    with pytest.raises(ValueError, match="or biases of distances; use 0"):
+        look_beside(Model(MODELS["bart-mini"].architecture, {}).stacks, 2)
+
+
 def test_a_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match="look_beside must be at least 0"):
         Recipe(model="bert-mini", look_beside=-1)
@@ -98,8 +149,7 @@ def test_a_negative_number_is_refused() -> None:
 @pytest.mark.parametrize("name", [n for n in MODELS if card_recipe(n).look_beside])
 def test_every_card_that_asks_for_it_can(name: str) -> None:
     card = MODELS[name]
-    assert isinstance(card.architecture, Architecture)
-    small = replace(card.architecture, vocab_size=8)
+    small = resized(card.architecture, 8)
     look_beside(Model(small, card.heads).stacks, card_recipe(name).look_beside)
 
 

@@ -1,4 +1,4 @@
-"""Heads that begin by looking at the place beside each place."""
+"""Heads that begin by looking at the place beside each place, or for what is the same."""
 
 import math
 from collections.abc import Sequence
@@ -6,13 +6,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.model.positions import LearnedModule
-from unmask.model.transformer import Block, Transformer
+from unmask.model.attention import Attention
+from unmask.model.positions import BucketBiasModule, LearnedModule
+from unmask.model.transformer import Block, EncoderDecoder, Transformer
 
 SLOWEST, FASTEST = 0.02, 0.9 * math.pi
 """Of the sinusoids, in radians a place: the slowest as a share of the fastest."""
 LOUDNESS = 2.0
 """Of the sinusoids, in standard deviations of the table that they are written into."""
+NEAR = 4.0
+"""What the bias of a distance is raised by, in nats."""
+SAME = 8.0
+"""The score that a token has with itself, in nats, about."""
+_NEEDS = (
+    "look_beside needs one stack that adds learned vectors of places, or biases of distances; use 0"
+)
 
 
 @torch.no_grad()
@@ -26,14 +34,29 @@ def look_beside(stacks: Sequence[nn.Module], layers: int) -> None:
     the same turned by one place. A map that widens vectors begins by handing these numbers on. All
     else is random, and all of it is trained.
 
+    Where distances have biases (T5), those of the places beside are raised, in all layers, since
+    they have them in common; a causal stack has the place before alone. A decoder that reads an
+    encoder also begins with heads that look for the token that they are at: the second one of the
+    first layers. To say what is behind a sentinel, it must both find the sentinel in the source and
+    be told there what stands beside it, and neither serves without the other (docs/log.md,
+    2026-11-23).
+
     Raises:
-        ValueError: a stack has no such table of places at least as wide as a head, or no two heads
-            of an even width.
+        ValueError: a stack has no such table of places at least as wide as a head and no biases of
+            distances, or no two heads of an even width.
     """
     tables: dict[Tensor, Tensor] = {}
-    for stack in stacks:
+    biases: set[BucketBiasModule] = set()
+    for stack in _parts(stacks):
+        if isinstance(stack.position, BucketBiasModule):
+            if stack.position not in biases:  # likewise
+                _lean(stack, stack.position)
+            biases.add(stack.position)
+            for block in stack.layers[:layers]:
+                if isinstance(block, Block) and block.cross is not None:
+                    _seek(block.cross)
+            continue
         table = _places_of(stack)
-        assert isinstance(stack, Transformer)
         width = stack.a.d_head
         if table not in tables:  # two stacks may have it in common
             tables[table] = _write_sinusoids(table, width)
@@ -49,12 +72,42 @@ def look_beside(stacks: Sequence[nn.Module], layers: int) -> None:
             _turn(block.attention.q.weight, block.attention.k.weight, tables[table])
 
 
-def _places_of(stack: nn.Module) -> Tensor:
+def _parts(stacks: Sequence[nn.Module]) -> list[Transformer]:
+    """Return stacks of layers, an encoder and its decoder one after the other."""
+    found: list[Transformer] = []
+    for stack in stacks:
+        pair = isinstance(stack, EncoderDecoder)
+        for part in (stack.encoder, stack.decoder) if pair else (stack,):
+            biased = isinstance(part, Transformer) and isinstance(part.position, BucketBiasModule)
+            if not isinstance(part, Transformer) or (pair and not biased):
+                raise ValueError(_NEEDS)
+            found.append(part)
+    return found
+
+
+def _lean(stack: Transformer, position: BucketBiasModule) -> None:
+    """Raise the biases of the places beside: one for each of the first two heads."""
+    if stack.a.n_heads < 2:
+        raise ValueError(f"look_beside needs two heads, got {stack.a.n_heads}; use 0")
+    before, behind = position.bucket(torch.tensor([[-1, 1]]))[0].tolist()
+    position.table.weight[before, 0] += NEAR
+    if not position.scheme.causal:
+        position.table.weight[behind, 1] += NEAR
+
+
+def _seek(cross: Attention) -> None:
+    """Let the second head look for what is the same: its queries are its keys, but for a factor."""
+    head = slice(cross.d_head, 2 * cross.d_head)
+    keys = cross.k.weight[head]
+    # Of numbers of unit size a key has this squared length.
+    cross.q.weight[head] = SAME / (cross.scale * keys.square().sum()) * keys
+
+
+def _places_of(stack: Transformer) -> Tensor:
     """Return the table of a stack's places, if it and the heads are such as are needed."""
-    position = stack.position if isinstance(stack, Transformer) else None
-    if not isinstance(stack, Transformer) or not isinstance(position, LearnedModule):
-        raise ValueError("look_beside needs one stack that adds learned vectors of places; use 0")
-    a = stack.a
+    a, position = stack.a, stack.position
+    if not isinstance(position, LearnedModule):
+        raise ValueError(_NEEDS)
     if a.n_heads < 2 or a.d_head % 2:
         raise ValueError(
             "look_beside needs two heads and an even head width, got "

@@ -15,7 +15,7 @@ from unmask.model.names import Fields, Names, activation, need, refuse
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import BucketBias
 from unmask.published import transformer
-from unmask.published.bert import SMALL_SCALE
+from unmask.published.bert import SMALL_BESIDE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import T5 as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
@@ -260,6 +260,9 @@ V1_1_XXL = _sized(
     V1_1_SMALL, "t5-v1_1-xxl", 11_135_332_352, d_model=4096, n_layers=24, n_heads=64, d_ff=10_240
 )
 
+SMALL: Mapping[str, Any] = {**SMALL_BESIDE, "optimizer": {"kind": "Adafactor"}}
+"""Not in the paper: what made small models learn soonest (docs/log.md, 2026-11-23)."""
+
 T5_MINI = replace(
     _sized(
         T5_SMALL,
@@ -274,8 +277,8 @@ T5_MINI = replace(
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
     length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training=SMALL_SCALE,
+    rate=2e-2,
+    training=SMALL,
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )

@@ -139,7 +139,8 @@ class Recipe:
     dropout: float | None = None
     look_beside: int = 0
     """In so many layers, the first, or in all, two heads begin by looking at the place before and
-    the one after (see `unmask.model.beside`). Not of a network that begins with given weights."""
+    the one after, and one of a decoder by looking for its own token in the source (see
+    `unmask.model.beside`). Not of a network that begins with given weights."""
     frozen: tuple[str, ...] = ()
     """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
     the vectors of tokens."""
