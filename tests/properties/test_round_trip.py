@@ -126,6 +126,8 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     weights = again.model.weights()
     assert weights.keys() == kept.keys()
     assert all(torch.equal(x, weights[n]) for n, x in kept.items())
+    alone = open_folder(tmp_path, {}).model.weights()
+    assert all(torch.equal(x, weights[n]) for n, x in alone.items())
     written, known = load_file(tmp_path / "model.safetensors"), loaded.state_dict()
     unread = {name: x.numel() for name, x in written.items() if name not in known}
     assert {n for n in unread if not n.startswith(own)} == UNREAD.get(card.family, set())

@@ -10,6 +10,7 @@ import torch
 
 from unmask.batch import Batch, Memory, Visibility
 from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.heads.labels import Labels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
@@ -89,6 +90,9 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     assert again.card.architecture == small.architecture
     batch = Batch(inputs=IDS, visibility=Visibility(causal=True), targets=IDS)
     assert torch.equal(again.model(batch).loss, model(batch).loss)
+    alone = open_folder(tmp_path, {"label": Labels(n_labels=3)})  # as fine-tuning opens it
+    theirs = model.backbone.state_dict()
+    assert all(torch.equal(x, theirs[n]) for n, x in alone.model.backbone.state_dict().items())
 
 
 @pytest.mark.parametrize("case", ["adaptive", "one table, clusters"])

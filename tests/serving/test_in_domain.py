@@ -40,13 +40,13 @@ def quick(base, files: dict[str, Path], **more) -> Tuned:
     return finetune(base, **(plain | files | FAST | more))
 
 
-def lstm(tmp_path: Path, name: str = "ulmfit-mini") -> Path:
-    """Pretrain a tiny ULMFiT for a few steps."""
+def lstm(tmp_path: Path, name: str = "ulmfit-mini", *more: str) -> Path:
+    """Pretrain a tiny ULMFiT, or another model, for a few steps."""
     text = tmp_path / "general.txt"
     text.write_text("\n\n".join(t for t, _ in toy.texts(400, 5, least=8, most=20)), "utf-8")
     changes = [
         "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "length=16",
-        "vocab_size=300", "dev=0.1",
+        "vocab_size=300", "dev=0.1", *more,
     ]  # fmt: skip
     pretrain(name, data=text, out=tmp_path / "lm", steps=4, changes=changes, threads=1, quiet=True)
     return tmp_path / "lm"
@@ -123,6 +123,23 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
         quick(base, files, out=tmp_path / "same", in_domain=said, epochs=0.5)
         assert unmask.load(tmp_path / "same").tokenizer.size == size
         shutil.rmtree(tmp_path / "same")
+
+
+def test_words_that_scores_group_by_frequency_stay_as_they_are(files, tmp_path) -> None:
+    base = lstm(
+        tmp_path, "transformer-xl-words-mini", "architecture.n_layers=1",
+        "architecture.n_heads=2", "architecture.adaptive.cutoffs=[20]",
+    )  # fmt: skip
+    size = unmask.load(base).tokenizer.size
+    files["train"] = toy.write(tmp_path / "new.tsv", [(f"zyx {t}", y) for t, y in toy.texts(48, 1)])
+    with (tmp_path / "told.txt").open("w") as told:
+        little = InDomain(**LITTLE)
+        tuned = quick(
+            base, files, in_domain=little, epochs=0.5, terminal=told, out=tmp_path / "out"
+        )
+    assert tuned.opened.tokenizer.size == size
+    said = (tmp_path / "told.txt").read_text()
+    assert "new to the model, 'zyx' the most frequent; they stay unknown" in said
 
 
 def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.vectors import files
+from unmask.vectors.align import prepared
 from unmask.vectors.files import FORMATS, read_vectors, recognize, write_vectors
 from unmask.vectors.lines import shortest
 from unmask.vectors.space import Space
@@ -435,6 +436,8 @@ def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook,
         cosines = [vectors.similarity(word, one.word) for one in found]
         assert [one.score for one in found] == pytest.approx(cosines, abs=1e-5)
         assert space.cosine(word, "the") == pytest.approx(vectors.similarity(word, "the"), abs=1e-5)
+    assert not prepared(space).has_vector("käsebrot")  # which would be of the space before
+    assert space.first(1).has_vector("käsebrot")
     again = tmp_path / "again.bin"
     write_vectors(read_vectors(path), again, "fasttext")
     assert again.read_bytes() == path.read_bytes()

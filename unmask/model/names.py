@@ -46,7 +46,8 @@ class Names:
     the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
-    `tied` that theirs is a second copy, checked on reading and not written; `row` that their vector
+    `tied` that theirs is a second copy, checked on reading and not written, and left out where it
+    is no copy, but of a head that is not asked for (a line before says so); `row` that their vector
     is a matrix of one row, `zeros` that this row is of zeros, one for each of our rows, which
     nothing of ours holds (see `zeros`);
     `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
@@ -85,10 +86,10 @@ class Names:
                 tensor differ.
         """
         found: dict[str, Tensor] = {}
-        copies: list[tuple[str, str, Tensor]] = []
+        copies: list[tuple[str, str, Tensor, bool]] = []
         extra: list[str] = []
         for name, tensor in state.items():
-            used = False
+            used = of_a_head = False
             for rule, numbers, tail in self._hits(name):
                 if rule.operation == "zeros":
                     used = tensor.is_meta or not tensor.any()
@@ -98,15 +99,16 @@ class Names:
                     o in wanted for o in ours + _besides(rule, numbers)
                 )
                 if rule.operation == "tied":
-                    copies.append((ours[0], name, tensor))
+                    copies.append((ours[0], name, tensor, of_a_head))
                 elif used and rule.ours != ("-",):
                     parts = self._operate(rule, tensor, len(ours)).chunk(len(ours))
                     found |= dict(zip(ours, parts, strict=True))
                 if used:
                     break
+                of_a_head = True  # that is not wanted: it may have a matrix of its own here
             if not used:
                 extra.append(name)
-        _check(found, wanted, copies)
+        extra += _check(found, wanted, copies)
         missing = tuple(name for name in wanted if name not in found)
         return Read(found, missing, tuple(extra))
 
@@ -212,17 +214,24 @@ def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
 def _check(
     found: Mapping[str, Tensor],
     wanted: Mapping[str, torch.Size],
-    copies: Iterable[tuple[str, str, Tensor]],
-) -> None:
+    copies: Iterable[tuple[str, str, Tensor, bool]],
+) -> list[str]:
+    """Check shapes and copies; return what is no copy, but of a head that is not wanted."""
     for name, tensor in found.items():
         if tensor.shape != wanted[name]:
             raise ValueError(
                 f"tensor {name} has shape {list(tensor.shape)}, "
                 f"the configuration says {list(wanted[name])}"
             )
-    for ours, theirs, tensor in copies:
+    own: list[str] = []
+    for ours, theirs, tensor, of_a_head in copies:
         if ours in found and not torch.equal(found[ours], tensor):
-            raise ValueError(f"tensor {theirs} differs from the one it should be tied to ({ours})")
+            if not of_a_head:
+                raise ValueError(
+                    f"tensor {theirs} differs from the one it should be tied to ({ours})"
+                )
+            own.append(theirs)
+    return own
 
 
 @dataclass(frozen=True, kw_only=True)

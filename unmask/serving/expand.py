@@ -109,10 +109,11 @@ def _filled(old: Opened, new: Opened) -> Opened:
     theirs, n = old.model.weights(), old.tokenizer.size
     with torch.no_grad():
         for name, x in new.model.weights().items():
-            if name not in theirs or x.shape[1:] != theirs[name].shape[1:]:
-                raise ValueError(f"{old.card.name}: no words can be added to its {name}")
-            if x.shape == theirs[name].shape:
-                x.copy_(theirs[name])
+            was = theirs.get(name)
+            if was is not None and x.shape == was.shape:
+                x.copy_(was)
+            elif was is not None and x.shape[1:] == was.shape[1:] and len(x) > len(was) >= n:
+                x[:n], x[n:] = was[:n], was[:n].mean(0)
             else:
-                x[:n], x[n:] = theirs[name][:n], theirs[name][:n].mean(0)
+                raise ValueError(f"{old.card.name}: no words can be added to its {name}")
     return new

@@ -193,9 +193,15 @@ def _with_its_words(job: Job, recipe: Recipe, sources: Sequence[str | Path]) -> 
     new = new[: max(0, wanted.most - tokenizer.size)]
     if not new:
         return job.tuning.base
-    job.say(f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent")
+    said = f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent"
+    try:
+        opened = with_words(opened, new)
+    except ValueError as error:
+        job.say(f"{said}; they stay unknown: {error}")
+        return job.tuning.base
+    job.say(said)
     with whole(made) as beside:
-        write_model(beside, with_words(opened, new), {"words added": len(new)})
+        write_model(beside, opened, {"words added": len(new)})
     return str(made)
 
 

@@ -39,11 +39,11 @@ USUAL: tuple[Preparation, ...] = (UnitLength(), MeanCentered(), UnitLength())
 
 
 def prepared(space: Space, steps: Sequence[Preparation] = USUAL) -> Space:
-    """Prepare the vectors of a space, one step after the other."""
+    """Prepare the vectors of a space, one step after the other; words without a row have none."""
     vectors = space.vectors
     for step in steps:
         vectors = step(vectors)
-    return replace(space, vectors=vectors)
+    return replace(space, vectors=vectors, unseen=None)
 
 
 def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -308,7 +308,7 @@ def mapped(source: Space, weights: Float[np.ndarray, "d e"]) -> Space:
         vectors = source.vectors @ weights.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("mapped vectors are too large for float32: prepare the spaces")
-    return replace(source, vectors=vectors)
+    return replace(source, vectors=vectors, unseen=None)
 
 
 def align(

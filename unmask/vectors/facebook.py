@@ -58,7 +58,7 @@ class Composed:
 
         None: it was not seen, and has no n-grams (`FastText::getWordVector` gives zeros).
         """
-        letters = word.encode("utf-8", "surrogateescape")
+        letters = word.encode("utf-8", "replace")
         own = self.index.get(letters)
         _, grams = self.grams([letters])
         rows = grams if own is None else np.append(grams, own)
