@@ -280,7 +280,8 @@ def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.Mo
     monkeypatch.setattr(learning, "_N_CHUNKS", 30)
     rare = [f"w{i}" for i in range(1000)]
     texts = [f"the king {word} the king" for word in rare]
-    words = learning._count(texts, learning.pipeline.word_piece({"?": 0}, "?", lowercase=True), ())
+    shell = learning.pipeline.word_piece({"?": 0}, "?", lowercase=True)
+    words = learning.count_words(texts, shell, ())
     assert len(words) <= 80
     assert words["king"] == words["the"] == 2000
 
