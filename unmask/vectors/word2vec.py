@@ -284,26 +284,6 @@ def contexts(spec: Spec, words: Lexicon, state: State) -> Float32[np.ndarray, "n
     return state.outputs[: len(words)]
 
 
-def vector_of(word: str, spec: Spec, words: Lexicon, state: State) -> Float32[np.ndarray, "d"]:
-    """Give the vector of any word; one that was not learned has that of its n-grams.
-
-    Raises:
-        ValueError: it was not learned, and has no n-grams.
-    """
-    if word in words.words:
-        row = words.words.index(word)
-        if spec.ngrams is None:
-            return state.inputs[row]
-        rows = ngrams_of([word], spec.ngrams, len(words))[1]
-        return (state.inputs[row] + state.inputs[rows].sum(0)) / np.float32(len(rows) + 1)
-    if spec.ngrams is None:
-        raise ValueError(f"the word {word!r} was not learned, and these vectors have no n-grams")
-    rows = ngrams_of([word], spec.ngrams, len(words))[1]
-    if not len(rows):
-        raise ValueError(f"the word {word!r} was not learned, and is too short for n-grams")
-    return state.inputs[rows].mean(0)
-
-
 def ngrams_of(
     words: list[str], spec: Ngrams, first: int, *, own: bool = False
 ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "k"]]:
