@@ -109,7 +109,7 @@ def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
         "encoder.position.table.weight", "decoder.position.table.weight",
         "decoder.layers.0.cross.q.weight", "decoder.layers.1.cross.q.weight",
     }  # fmt: skip
-    ids = torch.randperm(300)[:40]
+    ids = torch.randperm(300, generator=torch.Generator().manual_seed(0))[:40]
     x = backbone.tokens(ids)[None]
     x = x / x.square().mean(-1, keepdim=True).sqrt()
     bias = backbone.encoder.position.geometry(x, 40)
