@@ -46,6 +46,7 @@ PUBLISHED = {
     "DREAM": (6116, 2040, 2041),
     "ROC story cloze": (1871, None, 1871),
     "AESLC": (14436, 1960, 1906),
+    "SciTLDR": (1992, 619, 618),
 }
 """Rows of train, dev and test; of what the shared data hold a part of, of that part."""
 LARGE = 6000
@@ -321,7 +322,10 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
             assert all(text[start : start + len(one)] == one for one, start in found)
         return set()
     if entry.task == "generate":
-        assert all(isinstance(truth, str) for _, truth in truths)
+        targets = [
+            one for _, truth in truths for one in (truth if isinstance(truth, list) else [truth])
+        ]
+        assert all(isinstance(target, str) and target.strip() for target in targets)
         return set()
     if entry.task == "regress":
         assert all(0 <= reading.number(t, entry.label, table.where(i)) <= 5 for i, t in truths)

@@ -370,7 +370,7 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
     for cell in study.cells:
         card, recipe = _check(study, cell)
         with torch.device("meta"):
-            assert 1e6 < card.build().parameter_count() < 3e6
+            assert 1e6 < card.build().parameter_count() < 1e7
         assert recipe.length is not None
         # As many steps of as many rows, whatever a row holds.
         assert recipe.batch_tokens == 16 * recipe.length

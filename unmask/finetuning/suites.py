@@ -573,11 +573,42 @@ AS_TEXT = Suite(
 """The same tasks, all of them text for text (Raffel et al. 2020, section 2.4), so that networks of
 one stack and of two are asked alike."""
 
+SUMMARIES = Suite(
+    name="summaries",
+    within=("", "SciTLDR-Data"),
+    benchmarks=(
+        _of(TEXT_TO_TEXT, "AESLC"),
+        Benchmark(
+            name="SciTLDR",
+            task="generate",
+            # Its own files have abstracts as lists of sentences.
+            files=(
+                Files(
+                    train="scitldr_abstract/train.jsonl", dev="scitldr_abstract/dev.jsonl",
+                    test="scitldr_abstract/test.jsonl", text=("source",), label="targets",
+                ),
+                Files(
+                    train="SciTLDR-A/train.jsonl", dev="SciTLDR-A/dev.jsonl",
+                    test="SciTLDR-A/test.jsonl", text=("source",), label="target",
+                ),
+                Files(
+                    train="hf:allenai/scitldr:Abstract:train",
+                    dev="hf:allenai/scitldr:Abstract:validation",
+                    test="hf:allenai/scitldr:Abstract:test", text=("source",), label="target",
+                ),
+            ),
+            metric="rougeL",
+            options={"longest": 64},
+            paper="Cachola et al. 2020, arXiv:2004.15011",
+        ),
+    ),
+)  # fmt: skip
+
 SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
         GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES, TEXT_TO_TEXT,
-        AS_TEXT, *FEW_LABELS,
+        AS_TEXT, SUMMARIES, *FEW_LABELS,
     )
 }  # fmt: skip
 

@@ -157,6 +157,22 @@ T5_ARCHITECTURES = Study(
 rest after a point (section 3.2.3)."""
 
 
+SUMMARIES = Study(
+    name="summaries",
+    asks="What does pretraining give where a summary is to be written?",
+    paper="Raffel et al. 2020, arXiv:1910.10683, table 1",
+    cells=tuple(
+        Cell(name=f"{family}{name}", model=f"{family}-mini", reads=reads)
+        for family in ("bart", "t5")
+        for name, reads in (("-random", 0.0), ("", 1.0))
+    ),
+    changes=_rows(TEXT),
+    tasks="summaries",
+    tokens=8_000_000,
+)
+"""The minis as their cards have them, but for steps of fewer rows."""
+
+
 def _stages(name: str, tasks: str, text: tuple[str, ...], reads: float) -> Study:
     """Leave out one stage of ULMFiT after the other, on a task of which few labels are known.
 
@@ -199,7 +215,8 @@ ULMFIT_STUDIES = (
 """All text of the task is known without its labels, as in the paper's semi-supervised setting."""
 
 STUDIES: Mapping[str, Study] = {
-    study.name: study for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES, *ULMFIT_STUDIES)
+    study.name: study
+    for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES, SUMMARIES, *ULMFIT_STUDIES)
 }
 
 
