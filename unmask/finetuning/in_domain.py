@@ -24,9 +24,11 @@ class InDomain:
     """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
     least: int | None = 2
     """So often a word stands there that a model whose tokens are words learns it, too; its vector
-    begins as the mean of all (the released code). None: the model's words stay."""
+    begins as the mean of all (the released scripts; their notebook: 3). None: the model's words
+    stay."""
     most: int = 60_000
-    """Words that it may have in the end (the released code); the most frequent are added."""
+    """Words that it may have in the end (the released notebook; the scripts: 30,000); the most
+    frequent are added."""
     changes: tuple[str, ...] = ()
     """`key=value` of the recipe, as for `unmask pretrain --set`: "rate=1e-3", "steps=500"."""
 

@@ -116,7 +116,7 @@ class Glorot:
 class Uniform:
     """Every matrix of an LSTM uniform within 1/sqrt(cells), as torch begins, vectors within 0.1.
 
-    Merity et al. 2018, arXiv:1708.02182, section 4. With `within`, all alike, biases zero (Zaremba
+    Merity et al. 2018, arXiv:1708.02182, section 5. With `within`, all alike, biases zero (Zaremba
     et al. 2014, arXiv:1409.2329, section 4.1). With `orthogonal`, the maps from what a layer said
     to each of its gates are so (Saxe et al. 2014, arXiv:1312.6120).
     """

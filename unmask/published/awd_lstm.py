@@ -34,15 +34,16 @@ ARCHITECTURE = RecurrentArchitecture(
     causal=True,
     variational=True,  # section 4.2
     input_dropout=0.4,  # section 5, of the Penn Treebank
-    dropout=0.25,  # section 5: between layers
+    dropout=0.25,  # between layers: released code, with its 20 rows; section 5: 0.3
     final_dropout=0.4,  # section 5
     token_dropout=0.1,  # section 5
     weight_dropout=0.5,  # section 5
 )
 LANGUAGE = Language(term="next_token", bias=True)  # section 4.4: tied
 LABELS = Labels(pool="concat", dense=True, activation="relu", dropout=0.1)
-"""Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps,
-and 50 numbers between them."""
+"""Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps, 50
+numbers between them (section 4.1), and dropout of 0.4 before the first map, too (released code: its
+`train_clas.py`)."""
 
 AWD_LSTM = Published(
     name="awd-lstm",
@@ -66,7 +67,8 @@ AWD_LSTM = Published(
     parameters=24_210_800,
     names=OWN_NAMES,
     fields=own_fields("awd-lstm", RecurrentArchitecture),
-    note="As for the Penn Treebank. Evaluations are its epochs: `evaluate_every` is to be of one.",
+    note="As the released code is run on the Penn Treebank. Evaluations are its epochs: "
+    "`evaluate_every` is to be of one.",
 )
 ULMFIT = replace(
     AWD_LSTM,
@@ -75,20 +77,23 @@ ULMFIT = replace(
     architecture=replace(
         ARCHITECTURE, vocab_size=30_000, input_dropout=0.25, dropout=0.15, final_dropout=0.1,
         token_dropout=0.02, weight_dropout=0.2,
-    ),  # released code: those of the paper's section 4.1, 0.4, 0.3, 0.4, 0.05 and 0.5
-    tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),
+    ),  # released code, `finetune_lm.py`; section 4.1: 0.4, 0.3, 0.4, 0.05, 0.5, the classifier's
+    tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),  # released code, `tok2id.py`
     batch_tokens=64 * 70,  # section 4.1
-    rate=4e-3,  # section 4.1
+    rate=4e-3,  # section 4.1, of going on with the text of the task
     finetuning=FineTuning(betas=(0.7, 0.99)),  # section 4.1
     training={
         **PTB,
         "jitter": 5 / 70,
         "optimizer": {"kind": "AdamW", "betas": [0.7, 0.99], "weight_decay": 0.0},  # section 4.1
-        "schedule": {"kind": "SlantedTriangle"},  # section 3.2
-        "clip": 0.25,
+        "schedule": {"kind": "SlantedTriangle"},  # section 3.2; in pretraining: released code
+        "clip": 0.25,  # section 4.1: as AWD-LSTM
     },
     parameters=32_230_800,
-    note="The paper pretrains on WikiText-103.",
+    note="The paper pretrains on WikiText-103. It says no rate: this is the one of going on "
+    "with the text of the task, and so are the dropouts, the released code's. It pretrains at 3e-4 "
+    "with half the dropouts; its betas are 0.8 and 0.99, its clip is 0.3, and its scores have "
+    "no bias.",
 )  # fmt: skip
 ULMFIT_MINI = replace(
     ULMFIT,

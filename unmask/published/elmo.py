@@ -47,13 +47,14 @@ ELMO = Published(
         **SENTENCES,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},  # released code
-        "clip": 10.0,  # released code
+        "clip": 10 / 20,  # released code: 10, where the loss is summed over 20 words
     },
     parameters=147_272_625,
     names=OWN_NAMES,
     fields=own_fields("elmo", ElmoArchitecture),
-    note="Of these, 93,600,848 are the network's, which alone are published. Its code trains with "
-    "Adagrad, and lets rows of 20 words go on where those of the step before ended.",
+    note="Of these, 93,600,848 are the network's, which alone are in the published HDF5 files. The "
+    "released code trains with Adagrad at 0.2, and lets rows of 20 words go on where those of the "
+    "step before ended; Adam and its rate are neither the code's nor the paper's.",
 )  # fmt: skip
 ELMO_MINI = replace(
     ELMO,

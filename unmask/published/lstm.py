@@ -64,6 +64,7 @@ def _ptb(
             **PTB,
             "optimizer": {"kind": "Sgd"},
             "schedule": {"kind": "Exponential", "flat": flat, "floor": floor},
+            # of the small one: tutorials/rnn/ptb of TensorFlow's models; the paper does not say
             "clip": (10 if d == 1500 else 5) / length,
         },
         parameters=parameters,

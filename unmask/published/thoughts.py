@@ -45,9 +45,9 @@ SKIP_THOUGHTS = Published(
     family="skip-thoughts",
     paper=SKIP_PAPER,
     architecture=RecurrentArchitecture(
-        vocab_size=20_000,  # section 2.2
+        vocab_size=20_000,  # section 3.1
         d_model=2400,  # section 3.1: uni-skip
-        embed_width=620,  # section 3.1
+        embed_width=620,  # released code
         n_layers=1,
         d_ff=2400,
         cell="gru",  # section 2.1
@@ -62,12 +62,12 @@ SKIP_THOUGHTS = Published(
     tokenizer=TokenizerSpec(Words(20_000), FRAME),
     length=256,
     batch_tokens=2_048,  # section 3.1: 128 sentences
-    rate=2e-4,
+    rate=2e-4,  # released code, `adam`
     training={
         **SENTENCES,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},  # section 3.1: Adam
         "schedule": {"kind": "Constant"},
-        "clip": 10.0,  # section 3.1
+        "clip": 10.0,  # section 3.1; released code: 5
     },
     parameters=160_233_600,
     names=OWN_NAMES,
@@ -75,7 +75,8 @@ SKIP_THOUGHTS = Published(
     note="Uni-skip. A row is sentences that follow each other, each of which is asked for those "
     "beside it; in the paper it is three, of which the middle one is asked. <s> stands before each "
     "sentence, and what decoders begin with is not zero. Words are parted by white space: the text "
-    "is to be tokenized. Rate and schedule are not the paper's, which does not say them.",
+    "is to be tokenized. The rate is the released code's; the paper says none. The gradient "
+    "that is clipped is of a mean over words; in that code, of their sum.",
 )
 BI_SKIP = replace(
     SKIP_THOUGHTS,
@@ -111,14 +112,14 @@ QUICK_THOUGHTS = replace(
     paper=QUICK_PAPER,
     architecture=RecurrentArchitecture(
         vocab_size=50_001,  # released configuration
-        d_model=2400,  # released configuration: 1200 each of f and g, which are put side by side
+        d_model=2400,  # as in the released configuration, of bi-QT: 1200 each of f and g
         embed_width=2 * 620,  # released configuration
         n_layers=1,
         d_ff=2400,
         cell="gru",
         reads="twice",
         dropout=0.0,
-        initialize=Uniform(0.1),  # released code, `uniform_init_scale`
+        initialize=Uniform(0.1),  # released code, `uniform_init_scale`: there of word vectors alone
     ),
     heads={"beside": SentencesFound()},
     objective=FOUND,
@@ -129,14 +130,15 @@ QUICK_THOUGHTS = replace(
         **SENTENCES,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},
-        "clip": 5.0,  # released code
+        "clip": 5.0,  # released code, of each matrix by itself
     },
     parameters=75_112_440,
     fields=own_fields("quick-thoughts", RecurrentArchitecture),
     note="Uni-QT: word vectors are learned, and f and g are GRUs that read forward. A sentence "
     "finds those beside it among the sentences of all rows of a batch; in the released code a "
-    "batch is 400 sentences that follow each other. <s> and </s> stand around each. Words are "
-    "parted by white space: the text is to be tokenized.",
+    "batch is 400 sentences that follow each other, GRUs begin as TensorFlow's, and the "
+    "configuration is bi-QT's. <s> and </s> stand around each. Words are parted by white space: "
+    "the text is to be tokenized.",
 )
 QUICK_THOUGHTS_MINI = replace(
     QUICK_THOUGHTS,

@@ -94,16 +94,19 @@ def _card(
 SKIPGRAM = _card(
     "word2vec-skipgram", PHRASES, Skipgram(), 692_000, 300, 0.025,
     note="Words are put in lower case. How often words are passed over, and how many epochs there "
-    "are, is the released code's (1e-3, 5); in the paper, of a billion words, it is 1e-5 and 1.",
+    "are, is the released code's (1e-3, 5); in the paper, of a billion words, it is about 1e-5, "
+    "and of epochs nothing is said.",
 )  # fmt: skip
 CBOW = _card(
-    "word2vec-cbow", WORD2VEC, Cbow(), 692_000, 300, 0.05,
-    note="Words are put in lower case, and told from 5 others that are drawn, as in the released "
-    "code; in the paper they are found in a tree: --set objective.output=Hierarchical.",
+    "word2vec-cbow", WORD2VEC, Cbow(), 1_000_000, 300, 0.05,
+    note="Words are put in lower case. As in the released code, they are told from 5 others that "
+    "are drawn, by up to 5 on each side, in 5 epochs, at 0.05. In the paper they are found in a "
+    "tree (--set objective.output=Hierarchical), by 4 on each side, in 3 epochs, at 0.025.",
 )  # fmt: skip
 FASTTEXT_SKIPGRAM = _card(
     "fasttext", FASTTEXT, Skipgram(ngrams=Ngrams(), subsample=1e-4), 2_519_370, 300, 0.05,
-    note="Words are put in lower case; those never seen are composed of their n-grams.",
+    note="Words are put in lower case; those never seen are composed of their n-grams. So many "
+    "words have the published vectors of English Wikipedia (wiki.en.vec).",
 )  # fmt: skip
 GLOVE_300 = _card(
     "glove", GLOVE, Glove(epochs=100), 400_000, 300, 0.05, least=1, training=BY_EPOCHS,
@@ -111,12 +114,13 @@ GLOVE_300 = _card(
 )  # fmt: skip
 SVD = _card(
     "svd-ppmi", LESSONS, Svd(), 189_533, 500, 1.0, least=100, training=BY_EPOCHS,
-    note="There is no rate.",
+    note="There is no rate. The sizes were not checked against the paper's text.",
 )  # fmt: skip
 LSA = _card(
     "lsa", INDEXING, Lsa(), 50_000, 300, 1.0, least=2,
     training={**BY_EPOCHS, "unit": "document"},
-    note="There is no rate. The size is not the paper's, whose texts had some thousand words.",
+    note="There is no rate. The sizes are not the paper's, which has some thousand words, and "
+    "about 100 numbers for each.",
 )  # fmt: skip
 
 

@@ -47,8 +47,8 @@ class Pmi:
 class Svd(Windowed):
     """Vectors are factors of the associations of words that stand near each other.
 
-    With Levy et al.'s advice for small windows (section 6): no shift, contexts smoothed, and not
-    the singular values as they are.
+    With Levy et al.'s advice (section 7): small windows, no shift, contexts smoothed, and not the
+    singular values as they are.
 
     Raises:
         ValueError: a power below 0.

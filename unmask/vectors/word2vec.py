@@ -109,7 +109,8 @@ class Skipgram(Windowed):
     """Words with a greater share of all are passed over at random; None: no word is."""
     epochs: int = 5
     last_rate: float = 1e-4
-    """To which the rate falls in a line."""
+    """To which the rate falls in a line, as in gensim. In the released code of word2vec it falls to
+    1e-4 of the first one, in fastText's to 0."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -148,7 +149,8 @@ class Cbow(Windowed):
     """Words with a greater share of all are passed over at random; None: no word is."""
     epochs: int = 5
     last_rate: float = 1e-4
-    """To which the rate falls in a line."""
+    """To which the rate falls in a line, as in gensim. In the released code of word2vec it falls to
+    1e-4 of the first one, in fastText's to 0."""
 
     def __post_init__(self) -> None:
         _check(self)
