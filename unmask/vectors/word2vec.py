@@ -92,8 +92,8 @@ class Ngrams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Skipgram(Windowed):
-    """A word's vector is asked for each of its neighbors (Mikolov et al. 2013a, section 3.2).
+class _Asked(Windowed):
+    """What skip-gram and CBOW share.
 
     Raises:
         ValueError: a number that makes no sense.
@@ -113,12 +113,22 @@ class Skipgram(Windowed):
     1e-4 of the first one, in fastText's to 0."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        _at_least("window", self.window, 1)
+        _at_least("epochs", self.epochs, 1)
+        if not 0 <= self.last_rate < math.inf:
+            raise ValueError(f"last_rate must be at least 0, got {self.last_rate}")
+        if self.subsample is not None and not self.subsample > 0:
+            raise ValueError(f"subsample must be above 0, got {self.subsample}")
 
     @property
     def reach(self) -> tuple[int, bool]:
         """Neighbors on each side, and whether how many is drawn, up to that."""
         return self.window, self.shrink
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipgram(_Asked):
+    """A word's vector is asked for each of its neighbors (Mikolov et al. 2013a, section 3.2)."""
 
     @property
     def sees(self) -> str:
@@ -127,38 +137,14 @@ class Skipgram(Windowed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cbow(Windowed):
-    """A word's neighbors, their vectors together, are asked for the word (2013a, section 3.1).
+class Cbow(_Asked):
+    """A word's neighbors, their vectors together, are asked for the word (2013a, section 3.1)."""
 
-    Raises:
-        ValueError: a number that makes no sense.
-    """
-
-    window: int = 5
-    """Neighbors on each side, at most."""
-    shrink: bool = True
-    """How many is drawn for each word, evenly from 1 to `window`; else they are all."""
     mean: bool = True
     """Of the neighbors' vectors, not their sum."""
     divided: bool = False
     """Each neighbor gets its part of the mean's step, as the derivative has it (İrsoy et al. 2021,
     arXiv:2012.15332). The released code gives the whole to each."""
-    output: Negatives | Hierarchical = Negatives()
-    ngrams: Ngrams | None = None
-    subsample: float | None = 1e-3
-    """Words with a greater share of all are passed over at random; None: no word is."""
-    epochs: int = 5
-    last_rate: float = 1e-4
-    """To which the rate falls in a line, as in gensim. In the released code of word2vec it falls to
-    1e-4 of the first one, in fastText's to 0."""
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    @property
-    def reach(self) -> tuple[int, bool]:
-        """Neighbors on each side, and whether how many is drawn, up to that."""
-        return self.window, self.shrink
 
     @property
     def inward(self) -> bool:
@@ -415,15 +401,6 @@ def _learn(run: _Run, epoch: int, rates: tuple[float, float, float], chunk: Chun
 def _key(seed: int, epoch: int, purpose: int) -> np.uint64:
     """Give the key of what is drawn in an epoch."""
     return np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)[0]
-
-
-def _check(spec: Spec) -> None:
-    _at_least("window", spec.window, 1)
-    _at_least("epochs", spec.epochs, 1)
-    if not 0 <= spec.last_rate < math.inf:
-        raise ValueError(f"last_rate must be at least 0, got {spec.last_rate}")
-    if spec.subsample is not None and not spec.subsample > 0:
-        raise ValueError(f"subsample must be above 0, got {spec.subsample}")
 
 
 def check_rate(spec: Spec, rate: float) -> None:
