@@ -245,3 +245,19 @@ def test_flops_count_each_product_once() -> None:
         looks = [i for i in range(a.n_layers) if not isinstance(a.kind(i), GatedConvolutions)]
         each = 4 * 16 * (0.5 if a.causal else 1) * 10 * len(looks) * (1 + a.cross)
         assert stack.flops(10) == 2 * weights + each
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "dropout"),
+    [("evolved-transformer-base", 512, 0.1), ("evolved-transformer-big", 1024, 0.3)],
+)
+def test_rate_and_dropout_are_those_of_the_released_code(
+    name: str, width: int, dropout: float
+) -> None:
+    """The rate is 2 / sqrt(warm-up * width), and all dropout but attention's is one number."""
+    card = MODELS[name]
+    assert card.rate == pytest.approx(2.0 / 8_000**0.5 / width**0.5, rel=1e-12)
+    assert card.training["schedule"]["warmup"] == 8_000
+    for stack in (card.architecture.encoder, card.architecture.decoder):
+        assert (stack.dropout, stack.feed_forward_dropout) == (dropout, dropout)
+        assert stack.attention_dropout == 0.1

@@ -43,7 +43,9 @@ def test_shared_layers_are_one_tensor_with_two_uses() -> None:
     own = {n for n, _ in model.named_parameters() if n.startswith("backbone.decoder.")}
     assert own
     assert all(".cross." in n or ".cross_norm." in n for n in own)
-    assert decoder.position is encoder.position
+    assert decoder.position.table is encoder.position.table
+    assert decoder.position.scheme.causal
+    assert not encoder.position.scheme.causal
     assert decoder.final_norm is encoder.final_norm
     a = model.architecture
     apart = replace(MODELS["t5-shared-mini"], architecture=replace(a, shared=False)).build().eval()
@@ -106,3 +108,15 @@ def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
     prompts, how = [[5, 9, 7, 1], [8, 1]], decoding(new_tokens=5)
     assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
+
+
+def test_what_section_3_compares_is_trained_for_less_than_what_was_released() -> None:
+    """2**35 tokens (section 3.1.2), and a trillion (section 3.7)."""
+    for name in ("t5-shared-base", "t5-half-base", "t5-prefix-lm-base"):
+        card = MODELS[name]
+        rows = card.batch_tokens // card.length
+        assert (rows, card.training["steps"]) == (128, 2**19)
+    for name in ("t5-small", "t5-11b", "t5-v1_1-base", "ul2"):
+        card = MODELS[name]
+        assert card.batch_tokens * card.training["steps"] == pytest.approx(1e12, rel=0.05)
+        assert card.training["optimizer"] == {"kind": "Adafactor"}

@@ -1332,8 +1332,8 @@ MASS = Hide(Fragment(0.5), InSource(mask=0.8, random=0.1))
 """Song et al. 2019, arXiv:1905.02450, section 4.1: half of a text, in one fragment.
 
 Deviates: all places of the fragment are equally likely, as section 3.2 has it; in the released code
-it begins or ends the sentence more often (`mask_start`), and that for summaries hides one of each
-64 tokens of a row.
+it begins or ends the sentence more often (`mask_start`), and that for summaries hides a fragment of
+each 64 tokens of a row, 15 % of them (`mask_s2s_prob`, of `MaskedLanguagePairDataset`).
 """
 
 SKIP_THOUGHTS = Sentences()

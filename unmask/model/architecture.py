@@ -8,7 +8,14 @@ from unmask.model.convolution import Convolution
 from unmask.model.evolved import AttendedConvolutions, GatedConvolutions, LayerKind
 from unmask.model.initialize import Initialize, Normal
 from unmask.model.parts import Activation, LayerNorm, Norm
-from unmask.model.positions import Disentangled, Learned, Position, Relative, Sinusoidal
+from unmask.model.positions import (
+    BucketBias,
+    Disentangled,
+    Learned,
+    Position,
+    Relative,
+    Sinusoidal,
+)
 
 Slot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
@@ -256,10 +263,18 @@ class EncoderDecoderArchitecture:
                 f"source: must read in both directions and be {self.encoder.d_embed} wide as the "
                 f"encoder's vectors of tokens are, got causal = {a.causal}, d_model = {a.d_model}"
             )
-        if self.shared and self.decoder != replace(self.encoder, causal=True, cross=True):
+        if self.shared and self.decoder not in self._sharing():
             raise ValueError(
-                "shared: decoder must be as encoder but for causal and cross, which are true"
+                "shared: decoder must be as encoder but for causal and cross, which are true, and "
+                "for distances that only look back"
             )
+
+    def _sharing(self) -> list["Architecture"]:
+        """Return the decoders that may share the encoder's layers."""
+        alike = replace(self.encoder, causal=True, cross=True)
+        if not isinstance(alike.position, BucketBias):
+            return [alike]
+        return [alike, replace(alike, position=replace(alike.position, causal=True))]
 
     @property
     def vocab_size(self) -> int:

@@ -46,12 +46,12 @@ def look_beside(stacks: Sequence[nn.Module], layers: int) -> None:
             distances, or no two heads of an even width.
     """
     tables: dict[Tensor, Tensor] = {}
-    biases: set[BucketBiasModule] = set()
+    biases: set[nn.Embedding] = set()
     for stack in _parts(stacks):
         if isinstance(stack.position, BucketBiasModule):
-            if stack.position not in biases:  # likewise
+            if stack.position.table not in biases:  # likewise, in the buckets of the first
                 _lean(stack, stack.position)
-            biases.add(stack.position)
+            biases.add(stack.position.table)
             for block in stack.layers[:layers]:
                 if isinstance(block, Block) and block.cross is not None:
                     _seek(block.cross)

@@ -18,7 +18,7 @@ from unmask.model.evolved_layers import layer_of
 from unmask.model.mix import Mix, as_it_is
 from unmask.model.norms import Norms
 from unmask.model.parts import Dropout, FeedForward
-from unmask.model.positions import Place, PositionModule
+from unmask.model.positions import BucketBiasModule, Place, PositionModule
 
 
 class Block(nn.Module):
@@ -353,7 +353,11 @@ def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | 
 
 def _share(encoder: Transformer, decoder: Transformer) -> None:
     """Let a decoder have the modules of an encoder, but what reads the encoder."""
-    for part in ("position", "embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
+    if isinstance(places := decoder.position, BucketBiasModule):
+        places.table = encoder.position.table  # distances may be in other buckets
+    else:
+        decoder.position = encoder.position
+    for part in ("embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
         setattr(decoder, part, getattr(encoder, part))
     for own, other in zip(decoder.layers, encoder.layers, strict=True):
         for part in ("attention", "attention_norm", "feed_forward", "feed_forward_norm"):

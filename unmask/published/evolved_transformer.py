@@ -60,7 +60,10 @@ UNLIKE = (
     "A block of the paper is two layers here. Norms, widths and dropout are those of the released "
     "code, which was read. Sines are spaced as in Vaswani et al., there a little wider. "
 )
-_RATE = transformer.peak(512, 10_000)
+WARMUP = 8_000
+"""Released code, `transformer_base_v2`, as what follows, of `transformer_base_v3` and
+`add_evolved_transformer_hparams`: the rate is twice that of Vaswani et al. at the warm-up's end,
+then falls as a cosine."""
 
 EVOLVED_TRANSFORMER_BASE = replace(
     transformer.TRANSFORMER_BASE,
@@ -69,26 +72,30 @@ EVOLVED_TRANSFORMER_BASE = replace(
     paper=PAPER,
     architecture=both(ENCODER, 4),
     tokenizer=TokenizerSpec(SentencePieceBPE(32_768), FRAME),
-    rate=_RATE,
+    rate=2 * transformer.peak(512, WARMUP),
     training={
         **transformer.TRANSFORMER_BASE.training,
-        "schedule": {"kind": "Cosine", "warmup": 10_000, "floor": 0.0},
+        "optimizer": {"kind": "AdamW", "betas": [0.9, 0.997], "eps": 1e-9, "weight_decay": 0.0},
+        "schedule": {"kind": "Cosine", "warmup": WARMUP, "floor": 0.0},
     },
     parameters=63_798_272,
     names=OWN_NAMES,
     fields=own_fields("evolved-transformer", EncoderDecoderArchitecture),
     note=transformer.OF_PAIRS
     + UNLIKE
-    + "The paper, whose tables were not seen, trains with Adafactor and a rate that falls as a "
-    "cosine; the rate here is that of Vaswani et al. at 10,000 steps, not the paper's.",
+    + "The paper, whose tables were not seen, trains with Adafactor; optimizer, rate and warm-up "
+    "here are the released code's, which has Adam, steps and batch those of Vaswani et al.",
 )
 EVOLVED_TRANSFORMER_BIG = replace(
     EVOLVED_TRANSFORMER_BASE,
     name="evolved-transformer-big",
     architecture=both(
-        replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096, dropout=0.3), 4  # released code
+        replace(  # released code, `transformer_big`
+            ENCODER, d_model=1024, n_heads=16, d_ff=4096, dropout=0.3, feed_forward_dropout=0.3
+        ),
+        4,
     ),
-    rate=transformer.peak(1024, 10_000),
+    rate=2 * transformer.peak(1024, WARMUP),
     training={**EVOLVED_TRANSFORMER_BASE.training, "steps": 300_000},
     parameters=221_181_952,
 )  # fmt: skip

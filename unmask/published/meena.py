@@ -71,9 +71,7 @@ MEENA = Published(
     + _OF_TURNS
     + _SAYS
     + evolved.UNLIKE
-    + "Blocks, optimizer and rate were checked; widths, lengths, the tokens of a step and the "
-    "number of steps, which make 10T tokens, could not be, but for the 2.6 billion parameters that "
-    "they come to.",
+    + "The tokens of a step and the number of steps, which make 10T tokens, could not be checked.",
 )
 MEENA_MINI = replace(
     MEENA,

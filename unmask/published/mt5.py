@@ -40,13 +40,13 @@ def _like(card: Published, name: str, parameters: int) -> Published:
         paper=PAPER,
         architecture=resized(card.architecture, ROWS),
         tokenizer=TokenizerSpec(Unigram(250_000), FRAME),  # section 3.2
-        length=1024,  # section 3.2
-        batch_tokens=1024 * 1024,  # section 3.2
-        training=t5.training(1_000_000),  # section 3.2
+        length=1024,  # section 4, as the next two
+        batch_tokens=1024 * 1024,
+        training=t5.training(1_000_000),
         parameters=parameters,
         fields=FIELDS,
         hub=f"google/{name}",
-        note="101 languages, smaller ones sampled more often (section 3.1): `--sampling 0.3`. The "
+        note="101 languages, smaller ones sampled more often (section 3.2): `--sampling 0.3`. The "
         "published tokenizer writes rare characters as bytes; a Unigram learned here does not.",
     )
 

@@ -23,11 +23,10 @@ _SMALL = " Not in the paper: for two CPU cores, with the width and depth of t5-m
 def shared(encoder: Architecture) -> EncoderDecoderArchitecture:
     """Return two stacks whose layers are the same, but for what reads the encoder.
 
-    Deviates: the decoder has the encoder's buckets of distances, half of which it never meets,
-    since it has its table too; how the paper's code maps distances then could not be checked.
+    Each stack has its own buckets of distances, in one table: `bi_v1_shared` names variables alike,
+    and `SelfAttention` of Mesh TensorFlow asks each stack whether it looks forward, too.
     """
-    decoder = replace(encoder, causal=True, cross=True)
-    return EncoderDecoderArchitecture(encoder=encoder, decoder=decoder, shared=True)
+    return replace(t5.both(encoder), shared=True)
 
 
 def alone(encoder: Architecture, *, whole: bool) -> Architecture:
@@ -92,10 +91,12 @@ def _one_stack(
     )
 
 
-SHARED_BASE = _sharing(t5.T5_BASE, "t5-shared-base", 137_949_312)
-HALF_BASE = _half(t5.T5_BASE, "t5-half-base", 123_790_080)
-LM_BASE = _one_stack(t5.T5_BASE, "t5-lm-base", 109_628_544, whole=False, length=626)
-PREFIX_LM_BASE = _one_stack(t5.T5_BASE, "t5-prefix-lm-base", 109_628_544, whole=True, length=626)
+_BASE = replace(t5.T5_BASE, **t5.BASELINE)  # section 3.1.2
+
+SHARED_BASE = _sharing(_BASE, "t5-shared-base", 137_949_312)
+HALF_BASE = _half(_BASE, "t5-half-base", 123_790_080)
+LM_BASE = _one_stack(_BASE, "t5-lm-base", 109_628_544, whole=False, length=626)
+PREFIX_LM_BASE = _one_stack(_BASE, "t5-prefix-lm-base", 109_628_544, whole=True, length=626)
 
 
 def _noted(card: Published) -> Published:

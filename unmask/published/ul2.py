@@ -28,19 +28,21 @@ UL2_20B = replace(
     name="ul2",
     paper=PAPER,
     architecture=t5.both(
-        # section 5.1: 32 layers on either side, 16 heads of 256 each
+        # released notes: 32 layers on either side, 16 heads of 256 each
         replace(ENCODER, d_model=4096, n_layers=32, n_heads=16, head_width=256, d_ff=16_384)
     ),
     objective=DENOISERS,
-    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),  # section 5.1: T5's
-    batch_tokens=1024 * 512,  # section 5.1
-    training={"steps": 2_000_000},  # section 5.1
+    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),  # released notes: T5's
+    batch_tokens=1024 * 512,  # released notes
+    training=t5.training(2_000_000),  # steps: released notes, for 1T tokens
     # with one table of tokens, as its configuration has it
     parameters=19_459_613_696,
     hub="google/ul2",
-    note="Sizes, batch and steps could not be checked against the paper itself. Modes are tokens "
-    "of their own here; of the released weights they are words, [NLU], [S2S] and [NLG], in T5's "
-    "pieces, so going on with them by this objective needs a tokenizer that has the tokens.",
+    note="Sizes, batch and steps are those of the notes with the released weights, of which the "
+    "last went on to 2,650,000 steps; optimizer and rate, which they do not say, are T5's. Modes "
+    "are tokens of their own here; of the released weights they are words, [NLU], [S2S] and [NLG], "
+    "in T5's pieces, so going on with them by this objective needs a tokenizer that has the "
+    "tokens.",
 )
 UL2_MINI = replace(
     t5.T5_MINI,
