@@ -178,7 +178,7 @@ BART_MINI = replace(
     architecture=transformer.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            position=Learned(512, OFFSET), initialize=Normal(0.05),
+            position=Learned(512, OFFSET), attention_dropout=0.0, initialize=Normal(0.05),
         )
     ),
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),

@@ -71,7 +71,7 @@ MASS_MINI = replace(
     architecture=transformer.both(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            initialize=Normal(0.05),
+            feed_forward_dropout=0.0, initialize=Normal(0.05),
         )
     ),
     objective=FRAGMENTS,
