@@ -353,10 +353,11 @@ def across(asking: Visibility, answering: Visibility, queries: int) -> Tensor | 
 
 def _share(encoder: Transformer, decoder: Transformer) -> None:
     """Let a decoder have the modules of an encoder, but what reads the encoder."""
-    if isinstance(places := decoder.position, BucketBiasModule):
-        places.table = encoder.position.table  # distances may be in other buckets
+    own_places, places = decoder.position, encoder.position
+    if isinstance(own_places, BucketBiasModule) and isinstance(places, BucketBiasModule):
+        own_places.table = places.table  # distances may be in other buckets
     else:
-        decoder.position = encoder.position
+        decoder.position = places
     for part in ("embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
         setattr(decoder, part, getattr(encoder, part))
     for own, other in zip(decoder.layers, encoder.layers, strict=True):
