@@ -151,6 +151,17 @@ def test_every_command_takes_json(name: str, command: Any) -> None:
     assert any("--json" in parameter.opts for parameter in command.params)
 
 
+@pytest.mark.parametrize(
+    ("command", "option"), [("study", "name"), ("finetune", "tasks")], ids=["studies", "suites"]
+)
+def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
+    from unmask.finetuning.suites import SUITES
+    from unmask.studies.catalogue import STUDIES
+
+    (said,) = (one.help for one in dict(TREE)[command].params if one.name == option)
+    assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in said
+
+
 def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.continuations import Hide
     from unmask.evaluation.embed import Pooling

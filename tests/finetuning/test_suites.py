@@ -12,6 +12,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from unmask.finetuning import reading
 from unmask.finetuning.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
 from unmask.finetuning.choices import numbering_of, read_choices
+from unmask.finetuning.forms import plain_form
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.squad import answers_of
 from unmask.finetuning.suites import SUITES, find
@@ -207,6 +209,21 @@ def test_each_mistake_in_toml_is_one_line(tmp_path: Path, text: str, message: st
 def test_a_toml_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.toml: no such file"):
         find(str(tmp_path / "none.toml"))
+
+
+def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: Path) -> None:
+    """Other lists are turns of a dialog, of which the newest stay."""
+    for split in ("train", "dev", "test"):
+        line = {"source": ["We ask.", "We answer."], "target": ["An answer.", "It is known."]}
+        put(tmp_path, f"SciTLDR-A/{split}.jsonl", json.dumps(line) + "\n")
+    (entry,), _ = find("summaries", tmp_path)
+    table = read(entry.train, header=entry.columns)
+    columns = Columns(texts=entry.text, label=entry.label)
+    files = TASK_KINDS[entry.task].files
+    asked = files.decided(table, columns, "strict", entry.options)
+    assert plain_form(asked["form"], "form").keep == "start"
+    dialog = files.decided(table, columns, "strict", {})
+    assert plain_form(dialog["form"], "form").keep == "end"
 
 
 def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> None:
