@@ -37,6 +37,21 @@ def test_every_card_has_a_line_and_a_page(name: str) -> None:
     assert not any("\u202f" in line for line in lines)
 
 
+def test_a_page_does_not_tell_what_says_nothing_of_the_network() -> None:
+    pages = {name: list(text(describe(name))) for name in ("lstm-medium", "glove-mini", "t5-mini")}
+    fields = {
+        name: {line.split()[0] for line in page if line.startswith("  ")}
+        for name, page in pages.items()
+    }
+    transformers = {"n_heads", "norm", "norm_at", "activation", "attention_dropout", "window"}
+    assert transformers <= fields["t5-mini"]
+    assert not fields["lstm-medium"] & transformers
+    assert {"d_ff", "dropout", "cell"} <= fields["lstm-medium"]
+    assert not fields["glove-mini"] & {*transformers, "d_ff", "dropout", "cell"}
+    assert any(line.startswith("to train") for line in pages["lstm-medium"])
+    assert not any("to train" in line for line in pages["glove-mini"])
+
+
 def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(

@@ -118,6 +118,8 @@ class Architecture:
 
     counted: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff")
     """Of which there is at least one."""
+    no: ClassVar[tuple[str, ...]] = ()
+    """Fields that a network of another kind does not have."""
 
     def __post_init__(self) -> None:
         for name in self.counted:
@@ -140,6 +142,11 @@ class Architecture:
             raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Fields that say nothing of this network, whatever they hold."""
+        return self.no
 
     def _check_kinds(self) -> None:
         """Refuse layers of other kinds where they lack what they need, or what they do not have."""

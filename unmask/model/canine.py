@@ -48,7 +48,6 @@ class CanineArchitecture(Architecture):
         "shared", "window", "cross", "causal", "embed_width", "norm_final", "n_kv_heads",
         "query_key_norm", "parallel", "score_cap", "tokens_scaled",
     )  # fmt: skip
-    """Fields of an Architecture that this network does not have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

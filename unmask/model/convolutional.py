@@ -37,7 +37,6 @@ class ConvolutionalArchitecture(Architecture):
         "norm_embedding", "norm_final", "query_key_norm", "attention_gate", "mixed", "parallel",
         "convolution", "gated", "scale", "score_cap", "cross", "causal", "layer_dropout",
     )  # fmt: skip
-    """Fields of an Architecture that this network does not have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +51,14 @@ class ConvolutionalArchitecture(Architecture):
             raise ValueError(
                 f"d_model {self.d_model} is not a multiple of {len(self.widths)} widths"
             )
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Fields that say nothing of this network: also those of Transformers."""
+        return (
+            *self.no, "n_heads", "d_ff", "position", "norm", "norm_at", "bias",
+            "attention_dropout", "feed_forward_dropout",
+        )  # fmt: skip
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart."""

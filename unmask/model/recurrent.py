@@ -70,7 +70,6 @@ class RecurrentArchitecture(Architecture):
         "n_segments", "norm_embedding", "norm_final", "query_key_norm", "attention_gate", "mixed",
         "parallel", "convolution", "gated", "scale", "score_cap", "cross", "layer_dropout",
     )  # fmt: skip
-    """Fields of an Architecture that this network does not have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +99,19 @@ class RecurrentArchitecture(Architecture):
             raise ValueError("a GRU says what it holds: it has no projection and no clip")
         if self.n_layers == 0 and self.d_embed != self.d_model:
             raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Fields that say nothing of this network: also those of Transformers."""
+        of_layers = (
+            "d_ff", "causal", "cell", "reads", "projected", "residual", "clip", "dropout",
+            "weight_dropout", "final_dropout",
+        )  # fmt: skip
+        return (
+            *self.no, "n_heads", "position", "norm", "norm_at", "activation", "bias",
+            "attention_dropout", "feed_forward_dropout",
+            *(of_layers if self.n_layers == 0 else ()),
+        )  # fmt: skip
 
     @property
     def both_ways(self) -> bool:

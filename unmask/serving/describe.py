@@ -9,6 +9,7 @@ import torch
 
 from unmask.box import BOX
 from unmask.config import to_dict
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import FineTuning, Published
 from unmask.published.catalogue import published
 from unmask.serving.earlier import recipe_of
@@ -90,7 +91,7 @@ def card_facts(card: Published) -> dict[str, Any]:
         "family": card.family,
         "parameters": card.parameters,
         "paper": to_dict(card.paper),
-        "architecture": to_dict(card.architecture),
+        "architecture": _told(card.architecture),
         "heads": to_dict(card.heads),
         "objective": to_dict(card.objective),
         "tokenizer": to_dict(card.tokenizer),
@@ -102,6 +103,15 @@ def card_facts(card: Published) -> dict[str, Any]:
         "hub": card.hub,
         "note": card.note,
     }
+
+
+def _told(a: Architecture | EncoderDecoderArchitecture) -> dict[str, Any]:
+    """Return a network as plain data, without what says nothing of it."""
+    if isinstance(a, EncoderDecoderArchitecture):
+        parts = {name: getattr(a, name) for name in ("encoder", "decoder", "source")}
+        stacks = {name: _told(part) for name, part in parts.items() if part is not None}
+        return to_dict(a) | stacks
+    return {name: value for name, value in to_dict(a).items() if name not in a.unread}
 
 
 def card_line(card: Published) -> str:
@@ -118,7 +128,7 @@ def text(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
-    paper, size = facts["paper"], facts["memory_bytes"]
+    paper = facts["paper"]
     yield facts["name"]
     yield f"{paper['authors']} {paper['year']}, {paper['title']}"
     if paper["arxiv"] or paper["url"]:
@@ -126,23 +136,7 @@ def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["note"]:
         yield facts["note"]
     yield ""
-    weights, training = map(_memory, (size["inference_float32"], size["training"]))
-    rows = {
-        "parameters": f"{facts['parameters']:,}",
-        "to train": f"{_short(facts['flops_per_token'])}FLOP a token, in rows of {facts['length']}",
-        "memory": f"{weights} of weights in float32; to train, {training} and activations",
-        "recipe": f"{facts['batch_tokens']:,} tokens a step, peak rate {facts['rate']:g}",
-    }
-    if facts["training"]:
-        rows["with"] = ", ".join(f"{k} {_part(v)}" for k, v in facts["training"].items())
-    if facts["finetuning"] != to_dict(FineTuning()):
-        rows["fine-tuning"] = _part(facts["finetuning"])
-    rows |= {
-        "objective": _part(facts["objective"]),
-        "tokenizer": _part(facts["tokenizer"]["vocabulary"]),
-    }
-    rows |= {f"head {name}": _part(spec) for name, spec in facts["heads"].items()}
-    for name, said in rows.items():
+    for name, said in _rows(facts).items():
         yield f"{name:24}{said}"
     stacks = facts["architecture"]
     if "decoder" not in stacks:
@@ -153,6 +147,25 @@ def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
             yield from _fields(stack)
     if stacks.get("shared") is True:
         yield "\nthe layers of both are the same"
+
+
+def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
+    size = facts["memory_bytes"]
+    weights, training = map(_memory, (size["inference_float32"], size["training"]))
+    rows = {"parameters": f"{facts['parameters']:,}", "memory": f"{weights} of weights in float32"}
+    if flops := facts["flops_per_token"]:  # there is none where no step is one of a network
+        rows["memory"] += f"; to train, {training} and activations"
+        rows["to train"] = f"{_short(flops)}FLOP a token, in rows of {facts['length']}"
+    rows["recipe"] = f"{facts['batch_tokens']:,} tokens a step, peak rate {facts['rate']:g}"
+    if facts["training"]:
+        rows["with"] = ", ".join(f"{k} {_part(v)}" for k, v in facts["training"].items())
+    if facts["finetuning"] != to_dict(FineTuning()):
+        rows["fine-tuning"] = _part(facts["finetuning"])
+    rows |= {
+        "objective": _part(facts["objective"]),
+        "tokenizer": _part(facts["tokenizer"]["vocabulary"]),
+    }
+    return rows | {f"head {name}": _part(spec) for name, spec in facts["heads"].items()}
 
 
 def _fields(stack: Mapping[str, Any]) -> Iterator[str]:
