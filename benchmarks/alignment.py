@@ -17,9 +17,11 @@ import sys
 from pathlib import Path
 
 from unmask import align
+from unmask.serving.align import Learning
+from unmask.vectors.dictionary import BY_CHANCE
 
 SEEDS = ("5000", "250", "100", "50", "25", "numerals")
-LEARNING = ("none", "csls")
+LEARNING: tuple[Learning, ...] = ("none", "csls")
 RECIPE = ("objective.epochs=20", "objective.window=10")
 
 
@@ -43,7 +45,7 @@ def learn(text: Path, width: int, out: Path) -> Path:
 
 
 def tried(
-    spaces: tuple[Path, Path], seeds: str, learning: str, dictionary: Path, test: Path
+    spaces: tuple[Path, Path], seeds: str, learning: Learning, dictionary: Path, test: Path
 ) -> dict[str, float]:
     """Align two spaces, and give how it went."""
     numerals = seeds == "numerals"
@@ -100,17 +102,18 @@ def main() -> None:
 
 
 def table(out: Path) -> None:
-    """Print P@1 by CSLS; an asterisk where no more is right than by chance."""
-    rows = dict[str, dict[str, str]]()
-    for path in sorted(out.glob("*.json")):
-        name, seeds, learning = path.stem.rsplit("-", 2)
-        found = json.loads(path.read_text())
-        mark = "" if found["by_chance"] < 1e-3 else "*"
-        said = f"{100 * found['p_at_1']:.1f}{mark}"
-        cells = rows.setdefault(f"{name}, {learning}, {found['asked']} asked", {})
-        cells[f"{seeds} ({found['pairs']})" if seeds == "5000" else seeds] = said
-    for name, cells in rows.items():
-        print(f"| {name} |", " | ".join(f"{seeds}: {said}" for seeds, said in cells.items()), "|")
+    """Print P@1 by CSLS; * is no more than by chance, in brackets stands how many seeds."""
+    print("| share-width | self-learning | asked |", " | ".join(SEEDS), "|")
+    print("| --- | --- |" + " ---: |" * (1 + len(SEEDS)))
+    for first in sorted(out.glob(f"*-{SEEDS[0]}-*.json"), reverse=True):
+        name, _, learning = first.stem.rsplit("-", 2)
+        found, cells = json.loads(first.read_text()), list[str]()
+        for seeds in SEEDS:
+            found = json.loads((out / f"{name}-{seeds}-{learning}.json").read_text())
+            mark = "" if found["by_chance"] < BY_CHANCE else "*"
+            known = f" ({found['pairs']:,})" if seeds in (SEEDS[0], SEEDS[-1]) else ""
+            cells.append(f"{100 * found['p_at_1']:.1f}{mark}{known}")
+        print(f"| {name} | {learning} | {found['asked']:,} |", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":
