@@ -1,6 +1,7 @@
-"""How many seeds two languages need to be aligned, by the size of the text and of the vectors.
+r"""How many seeds two languages need to be aligned, by the size of the text and of the vectors.
 
-    python benchmarks/alignment.py --source TEXT --target TEXT --dictionary FILE --test FILE
+    python benchmarks/alignment.py --source TEXT --target TEXT --dictionary FILE \
+        --test FILE --out FOLDER
 
 The lines of both files are translations of each other, as those of Multi30k are. Nothing is told
 of that: with `--parted` the first half of the source's lines and the second half of the target's
