@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unmask.batch import Batch, Memory, Visibility
+from unmask.model.architecture import PRE, UNBIASED
 from unmask.model.initialize import Uniform
+from unmask.model.parts import RMSNorm
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 
 V, T = 30, 7
@@ -276,3 +278,20 @@ def test_no_layers_are_a_table_of_vectors() -> None:
 def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         replace(SMALL, **changes)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_heads": 4}, {"norm": RMSNorm()}, {"norm_at": PRE}, {"activation": "relu"},
+        {"bias": UNBIASED}, {"attention_dropout": 0.5}, {"feed_forward_dropout": 0.5},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)  # fmt: skip
+def test_what_is_not_read_changes_nothing(changed: dict[str, object]) -> None:
+    assert changed.keys() <= set(SMALL.unread)
+    said = list[Tensor]()
+    for a in (SMALL, replace(SMALL, **changed)):
+        torch.manual_seed(0)
+        said.append(Recurrent(a).train()(some()))
+    assert torch.equal(*said)
