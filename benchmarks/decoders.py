@@ -35,7 +35,8 @@ from unmask.evaluation.likelihood import evaluate
 from unmask.heads.model import Model
 from unmask.hiding.choose import Everything
 from unmask.hiding.conceal import Order
-from unmask.hiding.objectives import AnyObjective, Hide, parts_of
+from unmask.hiding.hide import AnyObjective, Hide
+from unmask.hiding.objectives import parts_of
 from unmask.published.card import Published
 from unmask.serving.record import read_record
 from unmask.text.corpus import Document, documents

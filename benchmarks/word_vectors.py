@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from unmask.serving.spaces import evaluate_space, open_space
+from unmask.text.corpus import files
 from unmask.tokens.shards import Shards
 from unmask.vectors.corpus import count_ids, lexicon_of, of_shards
 from unmask.vectors.similarity import PairScore
@@ -40,6 +42,7 @@ def learn(name: str, width: int, shards: Path, out: Path, threads: int) -> dict[
         sys.executable, "-m", "unmask.cli", "pretrain", name, "--data", str(shards), "--out",
         str(out), "--threads", str(threads), "--quiet", "--set", f"architecture.d_model={width}",
     ]  # fmt: skip
+    shutil.rmtree(out, ignore_errors=True)  # of a process that was killed: its time is not known
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - began
@@ -95,6 +98,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
+    files(given.tests)  # said before hours are spent
     given.out.mkdir(parents=True, exist_ok=True)
     shards, sentences = given.out / "shards", given.out / "sentences.txt"
     if not (shards / "shards.json").is_file():

@@ -7,7 +7,10 @@ import pytest
 
 from unmask.hiding import objectives
 from unmask.hiding.conceal import Sentinels
-from unmask.hiding.objectives import AnyObjective, Denoise, Hide, InOneStack, parts_of
+from unmask.hiding.denoise import Denoise
+from unmask.hiding.hide import AnyObjective, Hide
+from unmask.hiding.objectives import parts_of
+from unmask.hiding.one_stack import InOneStack
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
 from unmask.vectors.glove import Glove

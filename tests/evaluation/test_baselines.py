@@ -15,7 +15,9 @@ from unmask.evaluation.baselines import Bigrams, bigrams
 from unmask.hiding.choose import Tokenwise
 from unmask.hiding.collate import pack, pad
 from unmask.hiding.conceal import PlaceBefore
-from unmask.hiding.objectives import GPT, MASKED, PREFIX, Hide, OneWay
+from unmask.hiding.hide import Hide
+from unmask.hiding.in_part import OneWay
+from unmask.hiding.objectives import GPT, MASKED, PREFIX
 from unmask.text.corpus import Document
 from unmask.tokens.shards import write
 from unmask.tokens.vocabulary import Special

@@ -16,7 +16,9 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.checkpoints.huggingface import Opened
 from unmask.evaluation import likelihood
 from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.hiding.objectives import BERT, GPT, MASKED, PREFIX, T5, Mixture, OneWay
+from unmask.hiding.in_part import OneWay
+from unmask.hiding.mixture import Mixture
+from unmask.hiding.objectives import BERT, GPT, MASKED, PREFIX, T5
 from unmask.published.catalogue import MODELS
 from unmask.text.corpus import Document
 

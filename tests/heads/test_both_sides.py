@@ -11,8 +11,8 @@ from unmask.batch import IGNORE, Batch
 from unmask.heads.both_sides import BothSides
 from unmask.heads.model import Model
 from unmask.hiding.collate import pad
-from unmask.hiding.objectives import FromBothSides
 from unmask.hiding.show import explain
+from unmask.hiding.spelled import FromBothSides
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.spelling import Spelling
 from unmask.tokens.spelled import INSIDE

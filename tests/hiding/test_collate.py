@@ -7,6 +7,7 @@ from vocabularies import BERT, GPT, T5, long_text, text, texts
 
 from unmask.batch import IGNORE, Example
 from unmask.hiding import collate, objectives
+from unmask.hiding.beside import Apart
 from unmask.hiding.collate import by_size, first_fit, pack, pad
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -293,7 +294,7 @@ def test_what_cannot_be_packed_is_refused():
 @given(st.lists(texts(least=1, most=30), min_size=1, max_size=8), SEEDS)
 def test_parts_do_not_see_each_other_and_are_counted_from_their_start(some, seed):
     rng = np.random.default_rng(seed)
-    objective = objectives.Apart(objectives.MASKED)
+    objective = Apart(objectives.MASKED)
     examples = [objective(t, BERT, rng) for t in some]
     for batch in (pad(examples, BERT), pack(examples, BERT, 40)):
         assert batch.parts is not None

@@ -7,17 +7,9 @@ from hypothesis import strategies as st
 from vocabularies import BERT, GPT, LLAMA, T5, WORDS, long_text, text, texts
 
 from unmask.batch import IGNORE
-from unmask.hiding.choose import (
-    Everything,
-    Spans,
-    Tail,
-    Tokenwise,
-    Words,
-    can_be_hidden,
-    words_of,
-)
+from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden, words_of
 from unmask.hiding.conceal import Future, InPlace, InTurn, PlaceBefore, Sentinels, join
-from unmask.hiding.objectives import Hide
+from unmask.hiding.hide import Hide
 
 SEEDS = st.integers(0, 2**32 - 1)
 

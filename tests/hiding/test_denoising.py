@@ -14,19 +14,11 @@ from unmask.config import from_dict, to_dict
 from unmask.hiding.choose import Fragment, Spans, Tail, Tokenwise
 from unmask.hiding.collate import pack, pad
 from unmask.hiding.conceal import Dropped, Future, InSource, Sentinels
+from unmask.hiding.denoise import Denoise, InMode
+from unmask.hiding.hide import Hide
+from unmask.hiding.mixture import Mixture
 from unmask.hiding.noise import TokenMasking, TokenPermutation
-from unmask.hiding.objectives import (
-    MASS,
-    T5_OBJECTIVES,
-    T5_RATES,
-    T5_SPANS,
-    UL2,
-    Denoise,
-    Hide,
-    InMode,
-    Mixture,
-    Objective,
-)
+from unmask.hiding.objectives import MASS, T5_OBJECTIVES, T5_RATES, T5_SPANS, UL2, Objective
 from unmask.tokens.vocabulary import Special
 
 SEEDS = st.integers(0, 2**32 - 1)

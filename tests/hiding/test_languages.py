@@ -9,7 +9,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.batch import IGNORE
-from unmask.hiding.objectives import Denoise
+from unmask.hiding.denoise import Denoise
 from unmask.published.catalogue import MODELS
 from unmask.text.mix import called, source_names
 from unmask.tokens.shards import Shards, write

@@ -20,8 +20,9 @@ from unmask.config import from_dict, to_dict
 from unmask.hiding import loader as module
 from unmask.hiding import objectives
 from unmask.hiding.choose import Falling, Tokenwise
+from unmask.hiding.hide import Hide
 from unmask.hiding.loader import Cursor, Loader, Plan, another, document_numbers, even_cuts
-from unmask.hiding.objectives import Hide, Static
+from unmask.hiding.mixture import Static
 
 SEEDS = st.integers(0, 2**63)
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=200)

@@ -13,6 +13,8 @@ from vocabularies import BERT, GPT, long_text, text, texts
 from unmask.batch import IGNORE, SENTENCE, WORD, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words, sentence_starts
+from unmask.hiding.denoise import Denoise
+from unmask.hiding.mixture import Mixture
 from unmask.hiding.noise import (
     DocumentRotation,
     Noise,
@@ -22,7 +24,7 @@ from unmask.hiding.noise import (
     TokenMasking,
     TokenPermutation,
 )
-from unmask.hiding.objectives import BART, Denoise, Mixture
+from unmask.hiding.objectives import BART
 from unmask.tokens.vocabulary import Special
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,7 +10,8 @@ from unmask.config import from_dict, to_dict
 from unmask.hiding import objectives
 from unmask.hiding.choose import Everything
 from unmask.hiding.conceal import Dropped
-from unmask.hiding.objectives import Hide, InOneStack
+from unmask.hiding.hide import Hide
+from unmask.hiding.one_stack import InOneStack
 from unmask.tokens.vocabulary import Special
 from unmask.training.recipe import Recipe
 

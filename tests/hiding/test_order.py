@@ -11,7 +11,7 @@ from vocabularies import BERT
 from unmask.batch import IGNORE, WORD
 from unmask.hiding.choose import Contexts, Everything, can_be_hidden
 from unmask.hiding.conceal import Order
-from unmask.hiding.objectives import Hide
+from unmask.hiding.hide import Hide
 from unmask.hiding.show import explain
 
 TEXTS = InMemory(60_000)

@@ -12,9 +12,11 @@ from vocabularies import BERT, GPT, T5, text, texts
 
 from unmask.batch import IGNORE, Example
 from unmask.hiding import objectives
+from unmask.hiding.beside import Apart
 from unmask.hiding.choose import Tokenwise
 from unmask.hiding.conceal import InPlace, PlaceBefore
-from unmask.hiding.objectives import Hide
+from unmask.hiding.hide import Hide
+from unmask.hiding.in_part import OneWay, SourceTarget
 from unmask.hiding.show import columns, explain, visible
 from unmask.tokens.vocabulary import Special
 
@@ -109,11 +111,11 @@ def test_a_prefix_is_told():
 
 def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
     tokens = text(range(10, 22), sentences=[0, 6])
-    backward = told(objectives.OneWay(objectives.MASKED, "backward", 3), BERT, tokens)
+    backward = told(OneWay(objectives.MASKED, "backward", 3), BERT, tokens)
     assert backward.sees == "each token sees those after it"
     assert {cell.segment for cell in backward.inputs} == {0}
     assert {c.role for c in backward.inputs if c.asked} <= {"masked", "replaced", "kept"}
-    x = told(objectives.SourceTarget(objectives.MASKED, (4, 5)), BERT, tokens)
+    x = told(SourceTarget(objectives.MASKED, (4, 5)), BERT, tokens)
     assert x.sees == "the first 8 tokens see each other, each later one those before it"
     assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
     lines = x.plain().splitlines()
@@ -160,12 +162,12 @@ def test_a_pair_is_shown_in_two_parts_with_its_question():
 
 
 def test_two_parts_of_a_text_are_shown_as_such():
-    x = told(objectives.Apart(objectives.MASKED), BERT, text(range(10, 22), sentences=[0, 6]))
+    x = told(Apart(objectives.MASKED), BERT, text(range(10, 22), sentences=[0, 6]))
     lines = x.plain().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert x.label == "B is what followed A, to be told from those of other texts"
     assert x.sees == "every token sees every token of its own part"
-    alone = told(objectives.Apart(objectives.MASKED), BERT, text([10, 11]))
+    alone = told(Apart(objectives.MASKED), BERT, text([10, 11]))
     assert alone.label == "nothing, for the text is too short for two parts"
     assert alone.sees == "every token sees every token"
 

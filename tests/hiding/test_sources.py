@@ -13,7 +13,7 @@ from vocabularies import BERT
 
 from unmask.hiding import objectives
 from unmask.hiding.loader import Cursor, Loader, Plan
-from unmask.hiding.objectives import Static
+from unmask.hiding.mixture import Static
 from unmask.hiding.sources import Sources, rows_to_take
 
 N = 3000

@@ -12,8 +12,10 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding.choose import Tokenwise, Words
 from unmask.hiding.collate import pad
 from unmask.hiding.conceal import InPlace, InTurn
-from unmask.hiding.objectives import CANINE_S, Hide, Spelled
+from unmask.hiding.hide import Hide
+from unmask.hiding.objectives import CANINE_S
 from unmask.hiding.show import explain
+from unmask.hiding.spelled import Spelled
 from unmask.tokens.tokenizer import CANINE, CodePointsWithSubwords, TokenizerSpec, learn
 from unmask.tokens.vocabulary import CodePoints
 

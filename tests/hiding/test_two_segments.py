@@ -13,7 +13,8 @@ from unmask.hiding import objectives
 from unmask.hiding.choose import Contexts
 from unmask.hiding.collate import pad
 from unmask.hiding.conceal import InPlace, Order
-from unmask.hiding.objectives import Hide, TwoSegments
+from unmask.hiding.hide import Hide
+from unmask.hiding.two_segments import TwoSegments
 
 (SEP, CLS), INNER = XLNET.after, Hide(Contexts(), Order())
 SEEDS = st.integers(0, 2**32)

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 
 from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding import objectives
+from unmask.hiding.beside import Pair
 from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
 from unmask.hiding.conceal import Future, InPlace, PlaceBefore, Sentinels
+from unmask.hiding.denoise import Denoise
+from unmask.hiding.hide import AnyObjective, Hide
+from unmask.hiding.mixture import Mixture, Static
 from unmask.hiding.noise import (
     DocumentRotation,
     SentencePermutation,
@@ -18,15 +22,7 @@ from unmask.hiding.noise import (
     TokenDeletion,
     TokenMasking,
 )
-from unmask.hiding.objectives import (
-    AnyObjective,
-    Denoise,
-    Hide,
-    Mixture,
-    NextSentence,
-    Pair,
-    Static,
-)
+from unmask.hiding.questions import NextSentence
 from unmask.tokens.vocabulary import Special
 
 BERT = Special(

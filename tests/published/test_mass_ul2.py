@@ -9,7 +9,8 @@ from test_leak import tiny
 from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, InMode, parts_of
+from unmask.hiding.denoise import InMode
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, parts_of
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.published.card import resized
 from unmask.published.catalogue import MODELS

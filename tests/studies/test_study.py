@@ -19,7 +19,8 @@ from unmask.config import to_dict
 from unmask.finetuning.suite import Ran
 from unmask.hiding.choose import Tokenwise
 from unmask.hiding.conceal import InPlace
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, Hide
+from unmask.hiding.hide import Hide
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS
 from unmask.serving import pretrain as pretraining
 from unmask.studies import run as running
 from unmask.studies.catalogue import STUDIES, find_study

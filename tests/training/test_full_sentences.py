@@ -11,8 +11,11 @@ from toy_text import corpus
 
 from unmask.batch import IGNORE
 from unmask.hiding import objectives
+from unmask.hiding.beside import Apart, Pair
 from unmask.hiding.loader import Cursor
-from unmask.hiding.objectives import Apart, Mixture, Objective, Pair, SentenceOrder, Static
+from unmask.hiding.mixture import Mixture, Static
+from unmask.hiding.objectives import Objective
+from unmask.hiding.questions import SentenceOrder
 from unmask.published.catalogue import MODELS
 from unmask.serving.prepare import prepare
 from unmask.tokens.shards import Shards

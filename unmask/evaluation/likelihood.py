@@ -18,7 +18,8 @@ from unmask.heads.language import LanguageHead
 from unmask.heads.model import Head, Model, asked_by
 from unmask.heads.prediction import Term
 from unmask.hiding.collate import by_size, pad, size
-from unmask.hiding.objectives import AnyObjective, parts_of
+from unmask.hiding.hide import AnyObjective
+from unmask.hiding.objectives import parts_of
 from unmask.text.corpus import Document
 from unmask.tokens.joined import separator
 from unmask.tokens.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from unmask.batch import IGNORE, Example, Tokens
 from unmask.finetuning.ask import Question
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.tasks import Item
-from unmask.hiding.objectives import AnyObjective
+from unmask.hiding.hide import AnyObjective
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,8 @@ from jaxtyping import Int
 
 from unmask.batch import Batch, Example, Tokens
 from unmask.hiding.collate import Arrays, arrange, first_fit
-from unmask.hiding.objectives import AnyObjective, objective_after
+from unmask.hiding.hide import AnyObjective
+from unmask.hiding.objectives import objective_after
 from unmask.hiding.sources import Sources
 from unmask.tokens.vocabulary import Special
 

@@ -1,7 +1,7 @@
 """What an encoder reads in the place of a text: tokens gone, masked, or in another order.
 
 Every noise is a pure function (text, special tokens, generator) -> text, so that noises follow each
-other; `unmask.hiding.objectives.Denoise` frames what comes of them and asks for the text as it was.
+other; `unmask.hiding.denoise.Denoise` frames what comes of them and asks for the text as it was.
 No noise makes a text longer, or touches a special token.
 """
 

@@ -1,8 +1,15 @@
 """What an encoder would read and a decoder say, one after the other in a single stack."""
 
-import numpy as np
+from dataclasses import dataclass
 
-from unmask.batch import IGNORE, Example
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import IGNORE, Example, Tokens
+from unmask.hiding.conceal import Dropped, Future, InPlace, InTurn, Order, PlaceBefore
+from unmask.hiding.denoise import Denoise
+from unmask.hiding.hide import Hide, longest_text
+from unmask.tokens.vocabulary import Special
 
 
 def joined(example: Example, *, whole: bool) -> Example:
@@ -30,3 +37,71 @@ def joined(example: Example, *, whole: bool) -> Example:
         rank=(rank - n + 1).clip(min=0) if whole else rank,
         ahead=True,
     )
+
+
+@dataclass(frozen=True)
+class InOneStack:
+    """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
+
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with `whole` a prefix
+    language model, under a denoising objective; see `joined`.
+    """
+
+    objective: Hide | Denoise
+    whole: bool = False
+    """The source is seen as a whole."""
+
+    def __post_init__(self) -> None:
+        of_one = InPlace | PlaceBefore | InTurn | Order | Future
+        if isinstance(self.objective, Hide) and isinstance(self.objective.conceal, of_one):
+            raise ValueError(
+                "only what is read in two stacks can be in one: objective.conceal must be "
+                f"Sentinels, got {type(self.objective.conceal).__name__}"
+            )
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """As the objective."""
+        return self.objective.asks
+
+    @property
+    def pairs(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """Unless the source is seen as a whole."""
+        return not self.whole
+
+    @property
+    def times(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+        """Count the tokens of both sides, at most: twice the longer one, or what spans take.
+
+        Where hidden tokens are gone, each token is on one side.
+        """
+        n = np.asarray(n)
+        longer = self.objective.size(n, special)
+        if not isinstance(self.objective, Hide):
+            return 2 * longer
+        if isinstance(self.objective.conceal, Dropped):
+            return longer + len(special.after)
+        folded = self.objective.choose.folded(n)
+        short = len(special.after) + np.where(n >= self.objective.choose.least, folded.hidden, 0)
+        return longer + np.minimum(short, longer)
+
+    def budget(self, length: int, special: Special) -> int:
+        """Count the tokens that a text may have: both sides share the length."""
+        return longest_text(self, length, special)
+
+    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+        """Hide as the objective does, and lay both sides in one text.
+
+        Raises:
+            ValueError: the objective makes no source.
+        """
+        return joined(self.objective(text, special, rng), whole=self.whole)

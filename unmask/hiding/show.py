@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from unmask.batch import IGNORE, Example
-from unmask.hiding.objectives import OF_SENTENCES, AnyObjective
+from unmask.hiding.hide import AnyObjective
+from unmask.hiding.questions import OF_SENTENCES
 from unmask.tokens.vocabulary import Beside, Special, Subwords
 
 if TYPE_CHECKING:

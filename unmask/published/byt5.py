@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from unmask.hiding.choose import Spans
 from unmask.hiding.conceal import Sentinels
-from unmask.hiding.objectives import Hide
+from unmask.hiding.hide import Hide
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.published import mt5, t5
 from unmask.published.card import Paper, Published

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from unmask.heads.both_sides import BothSides
 from unmask.heads.labels import Labels
-from unmask.hiding.objectives import FromBothSides
+from unmask.hiding.spelled import FromBothSides
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.spelling import Spelling

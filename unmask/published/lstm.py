@@ -6,8 +6,9 @@ from typing import Any
 
 from unmask.heads.labels import Labels
 from unmask.heads.language import AfterSource, Language
+from unmask.hiding.denoise import Denoise
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.hiding.objectives import Denoise, InOneStack
+from unmask.hiding.one_stack import InOneStack
 from unmask.model.initialize import Uniform
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.recurrent import RecurrentArchitecture

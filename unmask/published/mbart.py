@@ -5,8 +5,8 @@
 
 from dataclasses import replace
 
+from unmask.hiding.denoise import Denoise
 from unmask.hiding.noise import SentencePermutation, TextInfilling
-from unmask.hiding.objectives import Denoise
 from unmask.model.architecture import PRE
 from unmask.model.initialize import Normal
 from unmask.model.positions import Learned

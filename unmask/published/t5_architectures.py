@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unmask.heads.language import AfterSource, Language
 from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
-from unmask.hiding.objectives import InOneStack
+from unmask.hiding.one_stack import InOneStack
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import OWN_NAMES, own_fields
 from unmask.model.positions import BucketBias

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.language import Language
+from unmask.hiding.denoise import Denoise
 from unmask.hiding.noise import TokenDeletion
-from unmask.hiding.objectives import Denoise
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
 from unmask.model.initialize import Glorot, Normal
 from unmask.model.names import Fields, Names, activation, need, refuse, their_activation

@@ -12,7 +12,8 @@ from unmask.batch import SENTENCE, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
-from unmask.hiding.objectives import AnyObjective, Objective
+from unmask.hiding.hide import AnyObjective
+from unmask.hiding.objectives import Objective
 from unmask.hiding.show import Explanation, explain
 from unmask.published.card import Published
 from unmask.published.catalogue import published

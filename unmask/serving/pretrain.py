@@ -29,7 +29,7 @@ from unmask.heads.beside import Sentences
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
-from unmask.hiding.objectives import OF_SENTENCES, NextSentence, SentenceOrder
+from unmask.hiding.questions import OF_SENTENCES, NextSentence, SentenceOrder
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
@@ -42,19 +42,9 @@ from unmask.published.own import worded
 from unmask.serving import word_vectors
 from unmask.serving.asking import samples
 from unmask.serving.earlier import Earlier, earlier, same
-from unmask.serving.folders import (
-    environment,
-    write_facts,
-    write_model,
-)
+from unmask.serving.folders import environment, write_facts, write_model
 from unmask.serving.pipeline import Pipeline
-from unmask.serving.prepare import (
-    OPTIONS,
-    check_options,
-    check_sources,
-    find_tokenizer,
-    tokenize,
-)
+from unmask.serving.prepare import OPTIONS, check_options, check_sources, find_tokenizer, tokenize
 from unmask.serving.record import FACTS, read_record
 from unmask.serving.report import save_baselines, save_samples, write_report
 from unmask.text.corpus import Separator

@@ -7,6 +7,8 @@ from typing import cast
 from unmask.config import unknown
 from unmask.hiding.choose import Everything, Tokenwise
 from unmask.hiding.conceal import Dropped
+from unmask.hiding.denoise import Denoise
+from unmask.hiding.hide import Hide
 from unmask.hiding.noise import (
     DocumentRotation,
     SentencePermutation,
@@ -14,16 +16,8 @@ from unmask.hiding.noise import (
     TokenDeletion,
     TokenMasking,
 )
-from unmask.hiding.objectives import (
-    T5,
-    T5_OBJECTIVES,
-    T5_RATES,
-    T5_SPANS,
-    Denoise,
-    Hide,
-    InOneStack,
-    Objective,
-)
+from unmask.hiding.objectives import T5, T5_OBJECTIVES, T5_RATES, T5_SPANS, Objective
+from unmask.hiding.one_stack import InOneStack
 from unmask.studies.study import Cell, Study, read_study
 
 ROWS = 16

@@ -11,8 +11,10 @@ from jaxtyping import Int
 
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
+from unmask.hiding.hide import AnyObjective
 from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import ABOUT_ONE, AnyObjective, Objective, parts_of, step_of
+from unmask.hiding.objectives import Objective, parts_of, step_of
+from unmask.hiding.questions import ABOUT_ONE
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
 from unmask.text.corpus import Document, documents
