@@ -279,6 +279,16 @@ def test_a_quiet_run_says_nothing_on_the_way(unmask: Run, home: Path, tmp_path: 
     assert said.out == f"{tmp_path}/run: done; the report is {tmp_path}/run/report.html\n"
 
 
+def test_of_several_processes_the_first_alone_says_that_it_is_done(
+    unmask: Run, home: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")  # as torchrun does
+    words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 1, "--quiet"]
+    for n, how in enumerate(((), ("--json",))):
+        said = unmask(*words, "--out", tmp_path / f"{n}", *how)
+        assert (said.status, said.out, said.err) == (0, "", "")
+
+
 def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) -> None:
     bert, text = home / "bert", home / "text.txt"
     words: list[list[object]] = [

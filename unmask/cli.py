@@ -523,6 +523,8 @@ def pretrain(
         tensorboard=tensorboard,
         quiet=quiet,
     )
+    if os.environ.get("RANK", "0") != "0":
+        return  # of the processes that torchrun started, the first one speaks
     if as_json:
         parameters = pipeline.model.parameter_count()
         evaluation = _last_evaluation(out)
