@@ -4,7 +4,8 @@
 
 The text is tokenized once (`unmask prepare`), so that all have the same vocabulary. Each method is
 a process of its own, `unmask pretrain` with all cores; its seconds are those of the process, pairs
-counted, and its memory the most that it held. gensim reads the same sentences from a file, one a
+counted, and its memory the most that it held; words a second are those of the text, once, however
+many epochs there are. gensim reads the same sentences from a file, one a
 line, which is its fastest way, with as many threads; its seconds are those of building the
 vocabulary and learning. What is finished is not done again.
 """
@@ -125,16 +126,24 @@ def main() -> None:
 
 
 def table(out: Path, n_words: int) -> None:
-    """Print all results."""
+    """Print all results, and GloVe's loss at the end of each epoch."""
     print(f"{n_words:,} words of text")
-    print("| | seconds | memory, GB |", " | ".join(SHOWN), "| analogies |")
-    print("| --- |" + " ---: |" * (3 + len(SHOWN)))
+    print("| | seconds | words/s | memory, GB |", " | ".join(SHOWN), "| all sets | analogies |")
+    print("| --- |" + " ---: |" * (5 + len(SHOWN)))
     for path in sorted(out.glob("*.json")):
         found = json.loads(path.read_text())
-        cells = [f"{found['seconds']:,.0f}", f"{found['memory'] / 1e9:.1f}"]
-        cells += [f"{100 * found['scores'].get(name, 0):.1f}" for name in SHOWN]
-        other = [v for k, v in found["scores"].items() if k.startswith("questions")]
-        print(f"| {path.stem} |", " | ".join([*cells, f"{100 * sum(other):.1f}"]), "|")
+        seconds, memory = found["seconds"], found["memory"] / 1e9
+        cells = [f"{seconds:,.0f}", f"{n_words / seconds:,.0f}", f"{memory:.1f}"]
+        asked = {name for name in found["scores"] if name.startswith("questions")}
+        pairs = {name: v for name, v in found["scores"].items() if name not in asked}
+        shown = [pairs.get(name, 0.0) for name in SHOWN]
+        shown += [sum(pairs.values()) / max(len(pairs), 1)]
+        shown += [sum(found["scores"][name] for name in asked)]
+        print(f"| {path.stem} |", " | ".join([*cells, *(f"{100 * x:.1f}" for x in shown)]), "|")
+    for log in sorted(out.glob("glove-*/log.jsonl")):
+        steps = map(json.loads, log.read_text().splitlines())
+        losses = " ".join(f"{step['loss']:.4f}" for step in steps if "loss" in step)
+        print(f"{log.parent.name}, loss by epoch: {losses}")
 
 
 if __name__ == "__main__":
