@@ -24,6 +24,7 @@ from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
+from unmask.serving.pipeline import load
 
 ONE = Columns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
@@ -293,14 +294,15 @@ def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
     assert data.options["form"]["keep"] == "end"
     assert data.train[0].texts == ("\n".join(turns),)
     one = replace(task(length=40, columns=data.columns), options=options("generate", data.options))
-    questions = ask(one, toy.card("t5"), toy.tokenizer("t5")).questions(data.train)
+    asked = ask(one, toy.card("t5"), toy.tokenizer("t5"))
+    questions = asked.questions(data.train)
     assert [question.cut for question in questions] == [True, False]
     said = toy.tokenizer("t5").decode(questions[0].example.source)
     kept = [turn for turn in turns if turn in said]
     assert kept
     assert kept == turns[-len(kept) :]
     assert said.startswith(kept[0])
-    assert "lose their beginning" in of_cuts(one, 1, 2, "training")[0]
+    assert "lose their beginning" in of_cuts(asked, 1, 0, 2, "training")[0]
 
 
 def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
@@ -396,6 +398,54 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
         **SHORT, epochs=1.0, rate=1e-3, options={"longest": 4, "scored": 7},
     )  # fmt: skip
     assert seen == [7, 40]
+
+
+def test_targets_that_are_cut_are_counted_also_where_no_progress_is_shown(
+    tmp_path: Path, caplog
+) -> None:
+    base, out = toy.pretrained("t5", tmp_path / "base"), tmp_path / "out"
+    rows = [("one cat", "the red sun " * 9), *[("two dog", "moon")] * 7]
+    train = toy.write(tmp_path / "train.tsv", rows, "source\ttarget")
+    dev = toy.write(tmp_path / "dev.tsv", rows[:2], "source\ttarget")
+    files = {"train": train, "dev": dev}
+    tuned = finetune(
+        base, task="generate", **files, **SHORT, out=out, epochs=1.0, options={"longest": 12}
+    )
+    for which, n in (("training", 8), ("dev", 2)):
+        said = f"1 of {n} {which} targets have more than 12 tokens, and are learned up to there"
+        assert said in caplog.text
+        assert sum(said in note for note in tuned.notes) == 1
+        assert said in (out / "README.md").read_text()
+
+
+def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
+    import transformers as hf
+
+    base, out = toy.pretrained("mbart", tmp_path / "base"), tmp_path / "out"
+    languages = {"source_language": "de_DE", "target_language": "en_XX"}
+    tuned = finetune(
+        base, task="generate", train=translated(tmp_path / "train.tsv", 32, 1),
+        dev=translated(tmp_path / "dev.tsv", 4, 2), **SHORT, out=out, epochs=2.0, rate=1e-2,
+        options={"longest": 8, **languages},
+    )  # fmt: skip
+    opened, text = load(out), "one cat"
+    said = opened.generate(text, beams=2, new_tokens=8)
+    assert said == opened.told("de_DE", "en_XX").generate(text, beams=2, new_tokens=8)
+    assert opened.predict([text]) == tuned.predict([text])
+    untold = load(base)
+    with pytest.raises(ValueError, match="in one: name them"):
+        untold.generate(text)
+    for folder in (out, opened.save(tmp_path / "again")):
+        reader = hf.AutoTokenizer.from_pretrained(folder)
+        ids = reader(text, return_tensors="pt")
+        german, english = reader.convert_tokens_to_ids(["de_DE", "en_XX"])
+        assert ids["input_ids"][0, -2:].tolist() == [reader.eos_token_id, german]
+        theirs = hf.MBartForConditionalGeneration.from_pretrained(folder)
+        assert theirs.generation_config.decoder_start_token_id == english
+        new = theirs.generate(**ids, num_beams=2, max_new_tokens=8, length_penalty=1.0)
+        assert reader.decode(new[0], skip_special_tokens=True) == said
+    french = opened.told("fr_XX", "en_XX").tokenizer.special
+    assert french.after == untold.told("fr_XX", "en_XX").tokenizer.special.after
 
 
 def test_a_vocabulary_is_learned_from_targets_too() -> None:

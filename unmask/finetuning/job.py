@@ -239,10 +239,9 @@ def prepare(
             *data.notes,
             *_of_parts(data.mixture, sources),
             *of_weights,
-            *of_cuts(task, n_cut, len(data.train), "training"),
-            *of_targets(asked, n_short, len(data.train), "training"),
+            *read_in_parts(task, n_cut, len(data.train), "training"),
         ),
-        warnings=data.warnings,
+        warnings=(*data.warnings, *of_cuts(asked, n_cut, n_short, len(data.train), "training")),
         terminal=terminal,
     )
     model = job.model(*job.runs[0])  # now, not in the first run: what it cannot be is said here
@@ -405,24 +404,40 @@ def _of_parts(mixture: Mixture | None, sources: Sources | None) -> list[str]:
     ]
 
 
-def of_cuts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
-    """Say how many texts are too long, if any."""
-    if not n_cut:
+def read_in_parts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
+    """Say how many texts are longer than a row, if any, where a row more costs nothing of them."""
+    if not n_cut or not TASK_KINDS[task.does].in_parts:
         return []
-    how = "are read in parts" if TASK_KINDS[task.does].in_parts else "are cut"
-    if (form := task.options.get("form")) and plain_form(form, "options.form").keep == "end":
-        how = "lose their beginning, of lines the oldest"
-    return [f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and {how}"]
+    return [f"{_longer(n_cut, n, which, task)} are read in parts"]
 
 
-def of_targets(asked: Ask, n_short: int, n: int, which: str) -> list[str]:
-    """Say how many targets are longer than what is learned and written of them, if any."""
-    if not n_short or not isinstance(asked, ByText):
-        return []
-    return [
-        f"{n_short:,} of {n:,} {which} targets have more than {asked.longest} tokens, and are "
-        f"learned up to there (--option longest={2 * asked.longest} for more)"
-    ]
+def _longer(n_cut: int, n: int, which: str, task: Task) -> str:
+    return f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and"
+
+
+def of_cuts(asked: Ask, n_cut: int, n_short: int, n: int, which: str) -> list[str]:
+    """Say of how many texts, and of how many targets, a part is lost, if of any.
+
+    Args:
+        asked: what is asked, of which task.
+        n_cut: texts that are longer than what is read.
+        n_short: targets that are longer than what is learned and written.
+        n: all of both.
+        which: of which file.
+    """
+    found: list[str] = []
+    task = asked.task
+    if n_cut and not TASK_KINDS[task.does].in_parts:
+        form = task.options.get("form")
+        oldest = form and plain_form(form, "options.form").keep == "end"
+        how = "lose their beginning, of lines the oldest" if oldest else "are cut"
+        found.append(f"{_longer(n_cut, n, which, task)} {how}")
+    if n_short and isinstance(asked, ByText):
+        found.append(
+            f"{n_short:,} of {n:,} {which} targets have more than {asked.longest} tokens, and are "
+            f"learned up to there (--option longest={2 * asked.longest} for more)"
+        )
+    return found
 
 
 def _environment(device: torch.device, threads: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +25,11 @@ from unmask.finetuning.job import (
     begun_from,
     is_finished,
     of_cuts,
-    of_targets,
     prepare,
+    read_in_parts,
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.kinds.generate import in_languages
 from unmask.finetuning.kinds.kind import Signing
 from unmask.finetuning.measured import tasks_of
 from unmask.finetuning.methods import is_small, word_of
@@ -200,20 +201,23 @@ def _all(job: Job) -> Tuned:
     if job.tuning.search:
         report["search"] = [plain_trial(one) for one in trials(job.folder)]
     n_short = sum(question.shortened for question in job.dev)
+    warnings = of_cuts(job.asked, said.n_cut, n_short, len(job.data.dev), "dev")
     found = [
-        *of_cuts(job.task, said.n_cut, len(job.data.dev), "dev"),
-        *of_targets(job.asked, n_short, len(job.data.dev), "dev"),
+        *read_in_parts(job.task, said.n_cut, len(job.data.dev), "dev"),
         *_signatures(asked, job, opened.model, said),
         *(one.told() for one in opened.model.adapters.values() if isinstance(one, MixModule)),
     ]
+    for warning in warnings:
+        job.warn(warning)
     for note in found:
         job.say(note)
     tuned = Tuned(
         opened=opened, task=asked.task, tuning=job.tuning, scored=tuple(scored), best=best[0],
-        notes=(*job.notes, *job.warnings, *found), folder=job.folder if job.kept else None,
+        notes=(*job.notes, *job.warnings, *warnings, *found),
+        folder=job.folder if job.kept else None,
     )  # fmt: skip
     if job.kept:
-        _write(job, tuned, report)
+        _write(job, tuned, report, (*job.warnings, *warnings))
     return tuned
 
 
@@ -253,14 +257,14 @@ def _opened(job: Job, model: Model) -> Opened:
     return Opened(
         card=replace(job.begun.card, heads=model.specs),
         model=model,
-        tokenizer=job.begun.tokenizer,
+        tokenizer=in_languages(job.begun.tokenizer, job.task),
         labels=job.task.labels or (job.task.columns.label,) if named else (),
         missing=(),
         extra=(),
     )
 
 
-def _write(job: Job, tuned: Tuned, report: Mapping[str, Any]) -> None:
+def _write(job: Job, tuned: Tuned, report: Mapping[str, Any], warnings: Sequence[str]) -> None:
     """Write the model into the run's folder, and say at the very end that the run is finished."""
     folder = job.folder
     write_whole(folder / "results.json", results.as_json(report))
@@ -269,7 +273,7 @@ def _write(job: Job, tuned: Tuned, report: Mapping[str, Any]) -> None:
             source = job.place(tuned.best.arm, tuned.best.seed) / name
             write_whole(folder / name, source.read_bytes())
     base = job.tuning.base if is_small(job.tuning.tune) else None
-    put(folder, tuned.opened, tuned.task, _figures(tuned), base)
+    put(folder, tuned.opened, tuned.task, [*_figures(tuned), *warnings], base)
     said = {
         "finished": True,
         "task": to_dict(tuned.task),

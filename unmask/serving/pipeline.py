@@ -23,6 +23,7 @@ from unmask.evaluation.likelihood import Evaluation, evaluate
 from unmask.finetuning import tables
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.kinds.generate import in_languages
 from unmask.finetuning.measured import of_mixture
 from unmask.finetuning.predict import predict, read_task, task_of
 from unmask.finetuning.score import score_file
@@ -609,7 +610,10 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
     for name in asked - opened.model.specs.keys():  # of those without weights no file knows
         opened.model.add(name, OF_PARTS[name])
     add_generator(folder, opened.model)
-    return Pipeline(replace(opened, card=card), read_task(folder))
+    task, tokenizer = read_task(folder), opened.tokenizer
+    if tokenizer is not None:
+        tokenizer = in_languages(tokenizer, task)
+    return Pipeline(replace(opened, card=card, tokenizer=tokenizer), task)
 
 
 def _named(text: str) -> Published | None:

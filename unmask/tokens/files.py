@@ -143,6 +143,8 @@ def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
     backend = _backend(path, beside)
     if (said := _said(beside, backend)) is not None:
+        if said.languages:  # they are told anew
+            pipeline.surround(backend, said)
         return backend, said
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
     roles = _roles(beside, backend, special)

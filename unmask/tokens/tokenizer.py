@@ -316,11 +316,22 @@ class Tokenizer:
         if segments is not None:
             there = ["token_type_ids"] if segments else []
             config["model_input_names"] = ["input_ids", *there, "attention_mask"]
-        write_whole(folder / "tokenizer.json", self._backend.to_str(pretty=True))
+        write_whole(folder / "tokenizer.json", self._surrounding().to_str(pretty=True))
         write_whole(
             folder / "tokenizer_config.json",
             json.dumps(config, ensure_ascii=False, indent=2) + "\n",
         )
+
+    def _surrounding(self) -> tokenizers.Tokenizer:
+        """Return the backend, which puts languages that were told around texts, too."""
+        if not self.special.languages or self.special.untold:
+            return self._backend
+        special = self.special
+        before, after = self.pieces(special.before), self.pieces(special.after)
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        frame = replace(self.frame, before=tuple(before), after=tuple(after))
+        pipeline.surround(backend, frame)
+        return backend
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":

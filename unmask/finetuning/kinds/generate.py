@@ -391,6 +391,16 @@ class Generate:
         return asked
 
 
+def in_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
+    """Tell a tokenizer the languages that were named when a task was learned, if any were.
+
+    Told others later (`Tokenizer.told`), it has those.
+    """
+    options: Mapping[str, Any] = {} if task is None else task.options
+    source, target = options.get("source_language"), options.get("target_language")
+    return tokenizer if source is None or target is None else tokenizer.told(source, target)
+
+
 def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
     """Tell a tokenizer the languages of sources and targets.
 
