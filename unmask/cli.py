@@ -112,6 +112,10 @@ Together = Annotated[
     list[str] | None,
     _option("--with", metavar="MODEL", help="Also asked: the mean of their answers; several."),
 ]
+Part = Annotated[
+    str | None,
+    _option("--part", metavar="NAME", help="Which task, of a model that learned a mixture."),
+]
 Column = Annotated[
     str | None,
     _option(
@@ -1009,6 +1013,7 @@ def evaluate(
     more: MoreData = None,
     data: Data = None,
     together: Together = None,
+    part: Part = None,
     length: Annotated[
         int | None, _option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
@@ -1089,13 +1094,14 @@ def evaluate(
     _refuse("", " is of --task similarity, which is not given", **vectors_of)
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        others |= {"task": task, "with": together}
+        others |= {"task": task, "with": together, "part": part}
         _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
         _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
         return
     _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
-        _refuse("", " is for models that label, and not for --task", **{"with": together})
+        labelling = {"with": together, "part": part}
+        _refuse("", " is for models that label, and not for --task", **labelling)
         how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
@@ -1103,6 +1109,8 @@ def evaluate(
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
     pipeline = _load(model, device)
+    if part is not None:
+        pipeline = pipeline.part(part)
     if together or pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
@@ -1254,10 +1262,7 @@ def predict(
             help="Rows with the columns of training; or .txt, whose lines are read as TEXT is.",
         ),
     ] = None,
-    part: Annotated[
-        str | None,
-        _option("--part", metavar="NAME", help="Which task, of a model that learned a mixture."),
-    ] = None,
+    part: Part = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
     as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,

@@ -448,6 +448,28 @@ def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
     assert french.after == untold.told("fr_XX", "en_XX").tokenizer.special.after
 
 
+def test_held_out_text_is_called_by_its_language(tmp_path: Path) -> None:
+    model = load(toy.pretrained("mbart", tmp_path / "base"))
+    text = tmp_path / "text.txt"
+    text.write_text("the cat runs .\n\ntwo dog walks .\n" * 8)
+    german, both = f"de_DE={text}", [f"de_DE={text}", f"en_XX={text}"]
+    one, other = (model.evaluate(f"{name}={text}") for name in ("de_DE", "en_XX"))
+    assert one.loss["denoised"] != other.loss["denoised"]
+    assert model.told("fr_XX", "en_XX").evaluate(german).loss == one.loss
+    assert model.evaluate(both).documents == 2 * one.documents
+    for wrong in (str(text), f"xx_XX={text}"):
+        with pytest.raises(ValueError, match="name each source as LANGUAGE=PATH"):
+            model.evaluate(wrong)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_a_target_that_is_no_number_is_missing(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"source": "a", "target": "b"}}\n{{"source": "c", "target": {value}}}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl:2: no label in column 'target', but"):
+        plan_read(Tuning(base="x", task="generate", train=str(path), dev=str(path)))
+
+
 def test_a_vocabulary_is_learned_from_targets_too() -> None:
     some = [of("a", "b", "c")]
     assert list(jobs._all_texts(some, tagged=False)) == ["a", "b", "c"]

@@ -128,7 +128,7 @@ def test_a_long_sentence_has_a_label_for_every_word() -> None:
     ("kind", "text", "message"),
     [
         ("classify", ("a", "b"), r"text 2 must be a text, got tuple"),
-        ("pairs", "a", r"text 2 must be a pair of texts, got str 'a'"),
+        ("pairs", "a", r"text 2 must be a pair of texts \(in a line, .*\), got str 'a'"),
         ("pairs", ("a",), r"text 2 must be a pair of texts"),
         ("tag", "a b", r"text 2 must be a list of words, got str"),
     ],

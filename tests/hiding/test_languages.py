@@ -14,7 +14,7 @@ from unmask.published.catalogue import MODELS
 from unmask.text.mix import called, source_names
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.tokens.vocabulary import MBART, MBART_50, TokenizerSpec, Unigram
+from unmask.tokens.vocabulary import MBART, MBART_50, Frame, TokenizerSpec, Unigram
 from unmask.training.data import Data, check_languages, lay_out, read_documents
 from unmask.training.recipe import Recipe
 
@@ -82,6 +82,23 @@ def test_mbart_50_has_the_language_before_a_text() -> None:
     assert example.inputs.tolist() == [special.end, codes["de_DE"], *text.ids]
     assert example.targets.tolist() == [codes["de_DE"], *text.ids, special.end]
     assert (special.before, special.lead) == ((codes["de_DE"],), (codes["he_IL"],))
+
+
+@pytest.mark.parametrize("frame", [MBART, MBART_50])
+def test_languages_that_were_told_stand_around_texts_for_other_libraries(
+    frame: Frame, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    known = tokenizer(frame)
+    told = known.told("de_DE", "en_XX")
+    told.save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    special, ids = told.special, told.encode("the cat runs .").ids.tolist()
+    assert theirs("the cat runs .")["input_ids"] == [*special.before, *ids, *special.after]
+    again = Tokenizer.load(tmp_path)
+    assert again.special == known.special  # here they are told anew
+    assert again.told("de_DE", "en_XX").special == special
 
 
 def test_a_language_is_told_anew_and_kept_with_the_tokenizer(tmp_path: Path) -> None:

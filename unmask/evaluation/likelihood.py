@@ -23,6 +23,7 @@ from unmask.hiding.objectives import parts_of
 from unmask.text.corpus import Document
 from unmask.tokens.joined import separator
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokens.vocabulary import Special
 
 WINDOW = 256
 """Pieces of text that are hidden together, and sorted by length."""
@@ -87,7 +88,7 @@ def evaluate(
         model: with a head for what the objective asks; of several questions some suffice.
         tokenizer: the model's own.
         objective: what pretraining asked.
-        documents: read one by one.
+        documents: read one by one; where a token says the language of a text, `source` names it.
         length: tokens of a piece, special ones included, at most.
         batch_tokens: read at once.
         seed: of what is hidden.
@@ -271,6 +272,8 @@ class _Piece:
     number: int
     document: int
     text: Tokens = field(repr=False)
+    source: str | None = None
+    """What its document is of, which may be a language."""
 
 
 def _pieces(
@@ -280,7 +283,8 @@ def _pieces(
     for document in documents:
         tokens = tokenizer.encode(document.text)
         for start in range(0, len(tokens), budget):
-            yield _Piece(number, read.documents, tokens[start : start + budget])
+            text = tokens[start : start + budget]
+            yield _Piece(number, read.documents, text, document.source)
             number += 1
         read.documents += 1
         read.words += len(document.text.split())
@@ -309,7 +313,13 @@ def _hidden(
         others = [p.text for p in pieces if p.document != piece.document]
         other = others[int(rng.integers(len(others)))] if others else None
         text = replace(text, other=other)
-    return objective(text, tokenizer.special, rng)
+    return objective(text, _special(tokenizer, piece.source), rng)
+
+
+def _special(tokenizer: Tokenizer, source: str | None) -> Special:
+    """Return the special tokens around a text, its language among them where one is told."""
+    special = tokenizer.special
+    return special.told(source) if special.untold and source is not None else special
 
 
 def _batches(

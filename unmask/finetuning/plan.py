@@ -244,7 +244,7 @@ def _read(tuning: Tuning) -> Data:
     table = _table(tuning, tuning.train)
     columns = kind.files.columns(table, *_named(tuning, table), tuning.choices)
     _check_columns(columns, tuning.train)
-    notes = _of_columns(tuning, columns)
+    notes = [] if tables.pair_of(tuning.train) else [_of_columns(columns)]
     if isinstance(kind.files, Deciding):
         said = kind.files.decided(table, columns, tuning.encoding_errors, tuning.options)
         tuning = replace(tuning, options=said)
@@ -386,8 +386,8 @@ def _check_columns(columns: Columns, path: str) -> None:
         if name in (columns.label, *columns.choices) or columns.texts.count(name) > 1:
             what = "text twice" if columns.texts.count(name) > 1 else "text and as something else"
             raise ValueError(
-                f"{path}: column {name!r} would be read as {what}; name another by the option text "
-                "or label"
+                f"{path}: column {name!r} would be read as {what}; name another by text or label "
+                "(--text, --label)"
             )
 
 
@@ -403,14 +403,12 @@ def _empty(items: Sequence[Item], path: str) -> list[str]:
     return [f"{path}: {n:,} of {len(items):,} texts are empty"] if n else []
 
 
-def _of_columns(tuning: Tuning, columns: Columns) -> list[str]:
-    """Say which columns are read, if they were not named."""
-    if tuning.text and tuning.label is not None:
-        return []
+def _of_columns(columns: Columns) -> str:
+    """Say which columns are read."""
     shown = " and ".join(repr(name) for name in columns.texts)
     if columns.choices:
         shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
-    return [f"columns, found by their names: text {shown}, label {columns.label!r}"]
+    return f"columns: text {shown}, label {columns.label!r}"
 
 
 def _other(

@@ -138,6 +138,8 @@ def label(value: object, column: str, where: str) -> str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, float) and not math.isfinite(value):  # as tables write what is missing
+        raise ValueError(f"{where}: no label in column {column!r}, but {value}")
     if isinstance(value, int | float):
         return str(value)
     text = as_text(value, where, column, "strict").strip()

@@ -71,9 +71,9 @@ class Table:
         """Say how a column is named that was not found."""
         all_of_them = ""
         if _ending(self.path) in (".tsv", ".csv"):
-            all_of_them = ", or all of a file without a header by the option columns"
+            all_of_them = ", or all of a file without a header by columns (--columns)"
         return (
-            f"in fine-tuning name it by the option {option}{all_of_them} "
+            f"in fine-tuning name it by {option} (--{option}){all_of_them} "
             f"(columns: {listed(self.columns)})"
         )
 

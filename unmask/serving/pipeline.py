@@ -46,9 +46,10 @@ from unmask.hiding.objectives import Objective
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.serving.folders import Format, read_facts, save_model
-from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
+from unmask.text.mix import called, named_documents
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.training.data import check_named
 from unmask.training.parallel import pick_device
 from unmask.vectors.learning import Method
 
@@ -491,7 +492,8 @@ class Pipeline:
         """Ask what pretraining asked, of held-out text: perplexity, bits per byte, accuracy.
 
         Args:
-            data: files, folders, patterns or `hf:owner/name`.
+            data: files, folders, patterns or `hf:owner/name`; each called by its language where the
+                model is told that (mBART: "de_DE=FILE").
             length: tokens that are read together. None: as many as pretraining read.
             seed: of what is hidden.
             memory: places before each piece that every layer remembers. None: as many as in the
@@ -508,11 +510,20 @@ class Pipeline:
         if memory is None:
             causal = self.card.objective.causal
             memory = int(self.card.training.get("memory", 0)) if causal else 0
+        named, tokenizer = _places(data), self.tokenizer
+        if tokenizer.special.languages:
+            check_named([called(one)[0] for one in named], tokenizer.special)
+            tokenizer = tokenizer.framed(tokenizer.frame)  # those of a task are not told here
         return evaluate(
             self.model,
-            self.tokenizer,
+            tokenizer,
             self.card.objective,
-            documents(data, document=document, text=text, encoding_errors=encoding_errors),
+            named_documents(
+                named,
+                document=document,
+                text=text,
+                encoding_errors=encoding_errors,
+            ),
             length=self.reads(length),
             seed=seed,
             memory=memory,
@@ -641,6 +652,10 @@ def _named(text: str) -> Published | None:
             f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
         )
     return None
+
+
+def _places(data: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(one) for one in ((data,) if isinstance(data, str | Path) else data)]
 
 
 def listed(given: Any, name: str) -> list[str]:

@@ -7,11 +7,13 @@ is read with a share in proportion to p ** exponent.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from unmask.text.corpus import Document
+from unmask.text.corpus import Document, Separator, documents
+from unmask.text.lines import EncodingErrors
 
 _CALLED = re.compile(r"([A-Za-z]{2,3}(?:_[A-Za-z]{2,4})?)=(.+)")
 
@@ -39,6 +41,25 @@ def called(named: str) -> tuple[str | None, str]:
     """
     found = None if Path(named).exists() else _CALLED.fullmatch(named)
     return (None, named) if found is None else (found[1], found[2])
+
+
+def named_documents(
+    named: Sequence[str],
+    *,
+    document: Separator = "blank",
+    text: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+) -> Iterator[Document]:
+    """Read documents as `documents` does; of several sources, or called ones, each says its own."""
+
+    def read(places: Sequence[str]) -> Iterator[Document]:
+        return documents(places, document=document, text=text, encoding_errors=encoding_errors)
+
+    names, places = source_names(named), [called(name)[1] for name in named]
+    if len(set(names)) < 2 and not any(called(name)[0] for name in named):
+        return read(places)
+    each = [(name, read((place,))) for name, place in zip(names, places, strict=True)]
+    return (replace(one, source=name) for name, found in each for one in found)
 
 
 def smoothed(sizes: Sequence[int], exponent: float) -> list[float]:

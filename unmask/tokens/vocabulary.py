@@ -114,7 +114,11 @@ class Special:
         known = dict(self.languages)
         for language in (source, source if target is None else target):
             if language not in known:
-                among = ", ".join(known) or "none: this vocabulary has no tokens for languages"
+                if not known:
+                    raise ValueError(
+                        f"this vocabulary has no tokens for languages, and so none for {language!r}"
+                    )
+                among = ", ".join(known)
                 raise ValueError(f"a language must be one of {among}; got {language!r}")
         read, said = known[source], known[source if target is None else target]
         if self.language_first:

@@ -1,6 +1,6 @@
 """What a recipe trains on: its tokenizer, its shards, and the batches made of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from unmask.hiding.objectives import Objective, parts_of, step_of
 from unmask.hiding.questions import ABOUT_ONE
 from unmask.hiding.sources import Sources, rows_to_take
 from unmask.published.card import Published
-from unmask.text.corpus import Document, documents
-from unmask.text.mix import called, smoothed, source_names
+from unmask.text.corpus import Document
+from unmask.text.mix import called, named_documents, smoothed, source_names
 from unmask.tokens.joined import Joined, separator
 from unmask.tokens.shards import Shards
 from unmask.tokens.vocabulary import Bytes, CodePoints, Frame, Special, TokenizerSpec
@@ -40,20 +40,12 @@ def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
 
 def read_documents(recipe: Recipe) -> Iterator[Document]:
     """Open the recipe's documents anew; of several sources, each says of which it is."""
-
-    def read(named: Sequence[str]) -> Iterator[Document]:
-        return documents(
-            [called(name)[1] for name in named],
-            document=recipe.document,
-            text=recipe.text,
-            encoding_errors=recipe.encoding_errors,
-        )
-
-    names = source_names(recipe.data)
-    if len(set(names)) < 2 and not any(called(name)[0] for name in recipe.data):
-        return read(recipe.data)
-    each = [(name, read((one,))) for name, one in zip(names, recipe.data, strict=True)]
-    return (replace(document, source=name) for name, found in each for document in found)
+    return named_documents(
+        recipe.data,
+        document=recipe.document,
+        text=recipe.text,
+        encoding_errors=recipe.encoding_errors,
+    )
 
 
 def prepared(sources: Sequence[str]) -> Shards | None:
@@ -106,15 +98,22 @@ def check_languages(recipe: Recipe, special: Special | Frame, shards: Shards | N
     Raises:
         ValueError: it is not said, or there is no token for the language.
     """
-    if not special.languages:
-        return
-    known = special.languages if isinstance(special, Frame) else [n for n, _ in special.languages]
     if shards is not None:
         names = shards.sources[0] if shards.sources is not None else (None,)
     else:
         names = tuple(called(name)[0] for name in recipe.data)
+    check_named(names, special)
+
+
+def check_named(names: Iterable[str | None], special: Special | Frame) -> None:
+    """Check that sources are called by languages, where the tokenizer has tokens for these.
+
+    Raises:
+        ValueError: one is not.
+    """
+    known = special.languages if isinstance(special, Frame) else [n for n, _ in special.languages]
     for name in names:
-        if name not in known:
+        if known and name not in known:
             got = "one without a language" if name is None else repr(name)
             raise ValueError(
                 f"this model says of each text in which language it is: name each source as "

@@ -198,7 +198,8 @@ class TextRows:
         fits = isinstance(text, str) if n == 1 else not isinstance(text, str) and len(read) == n
         if not fits or not all(isinstance(t, str) for t in read):
             wanted = {1: "a text", 2: "a pair of texts"}.get(n, f"{n} texts")
-            raise ValueError(f"{where} must be {wanted}, got {named(text)}")
+            tabs = " (in a line, with tabs between)" if n > 1 else ""
+            raise ValueError(f"{where} must be {wanted}{tabs}, got {named(text)}")
         return Item(texts=read, where=where)
 
     def plain(self, item: Item) -> Any:
@@ -224,7 +225,7 @@ def find_text(table: Table) -> tuple[str, ...]:
             raise
         raise ValueError(
             f"{table.path}: {two[0]!r} and {two[1]!r} are two texts, which task = pairs reads "
-            "together; for one of them name it by the option text"
+            "together; for one of them name it by text (--text)"
         ) from None
 
 
