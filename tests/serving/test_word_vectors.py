@@ -215,6 +215,8 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
     [
         ({"steps": 5}, "whole epochs, not for steps, tokens or minutes"),
         ({"minutes": 1}, "whole epochs"),
+        ({"changes": ["steps=10"]}, "whole epochs"),
+        ({"changes": ["architecture.n_layers=3"]}, "have d_model alone"),
         ({"length": 20}, "length: word vectors have no length, got 20"),
         ({"changes": ["optimizer=Muon"]}, "optimizer: word vectors have no optimizer"),
         ({"changes": ["clip=2.0"]}, "clip: word vectors have no clip, got 2"),
@@ -236,6 +238,11 @@ def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
             "word2vec-skipgram-mini", data=text, out=tmp_path / "out", quiet=True, **how
         )
     assert not (tmp_path / "out").exists()
+
+
+def test_factors_have_no_rate(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rate: factors are computed"):
+        unmask.pretrain("svd-ppmi-mini", data=text, out=tmp_path / "out", changes=["rate=0.5"])
 
 
 def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:

@@ -224,6 +224,9 @@ def test_phrases_that_make_no_sense_are_told() -> None:
         phrases.Joining(thresholds=(1.0, 0.0))
     with pytest.raises(ValueError, match="discount must be at least 0"):
         phrases.Joining(discount=-1.0)
+    for joint in ("", " ", "a\tb"):
+        with pytest.raises(ValueError, match="joint must be a text without white space"):
+            phrases.Joining(joint=joint)
 
 
 def test_arrays_grow_on_disk(tmp_path: Path) -> None:

@@ -270,6 +270,24 @@ def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> Non
         write_vectors(space, path, white=" ")
 
 
+@pytest.mark.parametrize(
+    ("word", "d", "form", "said"),
+    [
+        ("a\x0bb", 3, "glove", "holds a control character"),
+        ("5", 1, "glove", "is read as a header"),
+        ("", 2, "glove", "is read as a header"),
+        ("x" * 70_000, 3, "word2vec-binary", "word 1 has 70,000 bytes"),
+    ],
+)
+def test_what_would_not_be_read_back_is_not_written(word, d, form, said, tmp_path) -> None:
+    space = Space((word, "b"), np.arange(1, 2 * d + 1, dtype=np.float32).reshape(2, d))
+    with pytest.raises(ValueError, match=said):
+        write_vectors(space, tmp_path / "v", form)
+    assert not (tmp_path / "v").exists()
+    write_vectors(space, tmp_path / "v", "word2vec-text")
+    assert read_vectors(tmp_path / "v").words == space.words
+
+
 def test_where_and_how_to_write_must_make_sense(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"name the format, or end the name in one of \.vec"):
         write_vectors(made(), tmp_path / "v.dat")

@@ -207,11 +207,13 @@ def pretrain(
     }
     changed = [*changes, {key: value for key, value in told.items() if value is not None}]
     recipe = _recipe(model, changed, was, out)
-    _check_network(recipe, [change for change in changes if isinstance(change, str)])
+    said = [change for change in changes if isinstance(change, str)]
     of_words = word_vectors.method_of(published(recipe.model)) is not None
     if of_words:
         long = any(number is not None for number in (steps, tokens, minutes))
+        long = long or any(one.partition("=")[0].strip() == "steps" for one in said)
         word_vectors.check_recipe(recipe, card_recipe(recipe.model), long=long)
+    _check_network(recipe, said)
     if tokens is not None:
         recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
     if was is not None:

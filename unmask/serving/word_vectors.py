@@ -23,7 +23,9 @@ from unmask.training.log import Log, Report, Stream, Sums
 from unmask.training.recipe import Recipe
 from unmask.vectors.corpus import Lexicon, count_ids, lexicon_of, of_shards
 from unmask.vectors.learning import METHODS, NGRAMS, Learning, Method, Step, Told, begin
+from unmask.vectors.lsa import Lsa
 from unmask.vectors.phrases import joined
+from unmask.vectors.svd import Svd
 
 OWN = (
     "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
@@ -72,6 +74,8 @@ def check_recipe(recipe: Recipe, usual: Recipe, *, long: bool) -> None:
     if not isinstance(recipe.objective, METHODS):
         names = ", ".join(sorted(kind.__name__ for kind in METHODS))
         raise ValueError(f"objective: word vectors are learned by one of {names}")
+    if isinstance(recipe.objective, Svd | Lsa) and recipe.rate != usual.rate:
+        raise ValueError(f"rate: factors are computed, at no rate, got {recipe.rate:g}")
 
 
 @dataclass(eq=False)

@@ -15,7 +15,8 @@ from unmask.vectors.lines import HEADER
 from unmask.vectors.space import Space
 
 _NUMBER = np.dtype("<f4")
-_LONGEST = 2**16  # bytes of a word, or of the header
+LONGEST = 2**16
+"""Bytes of a word, or of the header."""
 _SPACE = re.compile(rb"\s*")
 
 
@@ -39,7 +40,7 @@ class Source:
             n -= len(some)
         return found[0] if len(found) == 1 else b"".join(found)
 
-    def until(self, end: bytes, most: int = _LONGEST) -> bytes | None:
+    def until(self, end: bytes, most: int = LONGEST) -> bytes | None:
         """Take what stands before a byte, and the byte itself; None if it does not come soon."""
         begin = 0
         while (at := self._held.find(end, self._at + begin)) < 0:
@@ -108,7 +109,7 @@ def write_binary(space: Space, words: list[bytes]) -> Iterator[bytes]:
 def _check_end(source: Source, says: str) -> None:
     """Check that there is nothing but white space behind the last vector."""
     at = source.offset
-    rest = source.take(_LONGEST)
+    rest = source.take(LONGEST)
     if _SPACE.fullmatch(rest) is None:
         raise ValueError(
             f"{source.path}: {says}, which end at byte {at}, but there is more: the header is wrong"

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal, cast, get_args
 
 from unmask.files import whole
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
-from unmask.vectors.binary import read_binary, write_binary
+from unmask.vectors.binary import LONGEST, read_binary, write_binary
 from unmask.vectors.facebook import MAGIC, Composed, read_fasttext
 from unmask.vectors.lines import HEADER, looks_like_rows, read_lines, write_lines
 from unmask.vectors.space import Space
@@ -150,10 +150,13 @@ def write_vectors(
         raise ValueError(f"{path}: is a folder or a device; name a file")
     if form == "fasttext":
         data = _composed(space)
-    elif form == "word2vec-binary":
-        data = write_binary(space, _writable(space, white))
     else:
-        data = write_lines(space, _writable(space, white), header=form == "word2vec-text")
+        words = _writable(space, white)
+        _check_readable(space, words, form)
+        if form == "word2vec-binary":
+            data = write_binary(space, words)
+        else:
+            data = write_lines(space, words, header=form == "word2vec-text")
     with whole(path) as beside:
         _write(beside, compression(path), data)
 
@@ -220,6 +223,35 @@ def _writable(space: Space, white: str | None) -> list[bytes]:
         return [word.encode() for word in words]
     except UnicodeEncodeError as error:
         raise ValueError(f"the word {error.object!a} is no text that UTF-8 can say") from None
+
+
+def _check_readable(space: Space, words: list[bytes], form: Format) -> None:
+    """Refuse words with which a file would not be read back.
+
+    Raises:
+        ValueError: there is one; it is named.
+    """
+    if form == "word2vec-binary":
+        for n, word in enumerate(words, 1):
+            if len(word) > LONGEST:
+                raise ValueError(
+                    f"word {n} has {len(word):,} bytes, of which a binary file holds at most "
+                    f"{LONGEST:,}; write it as word2vec-text"
+                )
+    if form != "glove":
+        return
+    odd = next((word for word in words if _CONTROL.search(word)), None)
+    if odd is not None:
+        raise ValueError(
+            f"the word {odd.decode()!a} holds a control character, by which a file without a "
+            "header is taken for a binary one; write it as word2vec-text"
+        )
+    first = b"".join(write_lines(space.first(1), words[:1], header=False)).rstrip(b"\n")
+    if HEADER.fullmatch(first):
+        raise ValueError(
+            f"the first line would be {first.decode()!a}, which is read as a header; write it as "
+            "word2vec-text"
+        )
 
 
 def _replaced(word: str, white: str) -> str:

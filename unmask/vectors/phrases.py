@@ -57,6 +57,10 @@ class Joining:
             raise ValueError(f"thresholds must be above 0, got {self.thresholds}")
         if self.discount < 0:
             raise ValueError(f"discount must be at least 0, got {self.discount}")
+        if not self.joint or any(c.isspace() for c in self.joint):
+            raise ValueError(
+                f"joint must be a text without white space, '_' for instance, got {self.joint!r}"
+            )
 
 
 def join(

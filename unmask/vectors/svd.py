@@ -171,8 +171,12 @@ def check_width(n: int, d_model: int) -> None:
     Raises:
         ValueError: there are not fewer numbers than words.
     """
+    if n < 2:
+        raise ValueError(f"factors need two words or more, got {n}")
     if not 1 <= d_model < n:
-        raise ValueError(f"vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}")
+        raise ValueError(
+            f"d_model: vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}"
+        )
 
 
 def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
