@@ -1695,9 +1695,10 @@ def convert(
     rest = {"limit": limit if vectors is None else None, "white_space": white}
     _refuse(f"{source}: ", " is for a file of word vectors", **rest)
     from unmask.checkpoints.huggingface import opens_where
-    from unmask.serving.folders import model_format, take_mean
+    from unmask.serving.folders import check_new, model_format, take_mean
 
     form = model_format(to)
+    check_new(Path(target))
     pipeline = _load(source, "cpu")
     if average is not None:
         take_mean(pipeline.model, Path(source), average)

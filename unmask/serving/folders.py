@@ -51,6 +51,18 @@ def is_card(model: str) -> bool:
     return named or not (model.startswith(HUB) or os.sep in model or Path(model).exists())
 
 
+def check_new(folder: Path) -> None:
+    """Check that a model can be written into a folder; also before a long work.
+
+    Raises:
+        ValueError: it is a file or holds something already.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder}: is there already, with files in it; name a new folder")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file; name a new folder")
+
+
 def save_model(
     opened: Opened,
     folder: Path,
@@ -70,10 +82,7 @@ def save_model(
     """
     if format not in FORMATS:
         raise ValueError(f"format must be one of {list(FORMATS)}, got {format!r}")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(f"{folder}: is there already, with files in it; name a new folder")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file; name a new folder")
+    check_new(folder)
     a = opened.model.architecture
     if format == "elmo" and not isinstance(a, ElmoArchitecture):
         raise ValueError(f"format elmo is that of ELMo alone, got a {opened.card.family} model")
