@@ -11,6 +11,7 @@ import toy_models as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unmask import cli
 from unmask.batch import IGNORE, Example
 from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import plan, single
@@ -205,7 +206,7 @@ def tune(path: Path, base: Path, **more: Any):
     )  # fmt: skip
 
 
-def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path) -> None:
+def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = tune(write(tmp_path, sampling="0.5"), base, epochs=14.0, evaluate_every=40)
     dev = tuned.best.dev
@@ -226,6 +227,10 @@ def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path) -> None:
     assert predict(tuned.opened, ["text: a good cat"], task=task)[0]["answer"] == by_name["answer"]
     found = score_file(tuned.opened, tmp_path / "a_dev.tsv", task=alone.task)
     assert found["accuracy"] == dev["words.accuracy"]
+    words = ["evaluate", str(out), "--part", "words", "--data", str(tmp_path / "a_dev.tsv")]
+    capsys.readouterr()
+    assert cli.run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == found["accuracy"]
     (number,) = Pipeline(tuned.opened, task).part("stsb").predict([("one 3", "two")])
     assert set(number) == {"answer", "number"}
     with pytest.raises(ValueError, match="learned no task 'sst2': it has words, stsb"):
