@@ -379,7 +379,7 @@ def test_a_rate_that_is_too_high_is_told() -> None:
         (lambda: w2v.Cbow(epochs=0), "epochs must be at least 1, got 0"),
         (lambda: w2v.Cbow(last_rate=-0.1), r"last_rate must be at least 0, got -0\.1"),
         (lambda: w2v.Skipgram(subsample=0.0), "subsample must be above 0, got 0.0"),
-        (lambda: w2v.Negatives(0), "negatives must be at least 1, got 0"),
+        (lambda: w2v.Negatives(0), "count must be at least 1, got 0"),
         (lambda: w2v.Ngrams(3, 2), "most characters of an n-gram must be at least 3, got 2"),
         (lambda: w2v.Ngrams(buckets=0), "buckets must be at least 1, got 0"),
     ],

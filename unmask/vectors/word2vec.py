@@ -57,7 +57,7 @@ class Negatives:
     power: float = 0.75
 
     def __post_init__(self) -> None:
-        _at_least("negatives", self.count, 1)
+        _at_least("count", self.count, 1)
 
 
 @dataclass(frozen=True)
