@@ -129,6 +129,10 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
     assert len(reader.encode("Katze").ids) < len(opened.tokenizer.encode("Katze").ids)
     assert opened.tokenizer.encode("the dog").ids.tolist() == known.encode("the dog").ids.tolist()
     if family == "mbart":
+        text = tmp_path / "text.txt"
+        text.write_text("the dog")
+        with pytest.raises(ValueError, match="what pretraining asked"):
+            opened.evaluate(f"en_XX={text}")
         opened = opened.told("de_DE", "en_XX")
     read = ask(opened.model, opened.tokenizer, ["eins Katze"]).read
     ids = reader.encode("eins Katze").ids.tolist()

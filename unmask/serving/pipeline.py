@@ -513,7 +513,7 @@ class Pipeline:
         named, tokenizer = _places(data), self.tokenizer
         if tokenizer.special.languages:
             check_named([called(one)[0] for one in named], tokenizer.special)
-            tokenizer = tokenizer.framed(tokenizer.frame)  # those of a task are not told here
+            tokenizer = tokenizer.untold()  # each text has its own, whatever the task's are
         return evaluate(
             self.model,
             tokenizer,

@@ -290,8 +290,13 @@ class Tokenizer:
         Raises:
             ValueError: it has no token for the language.
         """
-        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
+        found = self.untold()
         found.special = found.special.told(source, target)
+        return found
+
+    def untold(self) -> "Tokenizer":
+        """Return this tokenizer as it is before it is told languages."""
+        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
         found.source = self.source
         return found
 
