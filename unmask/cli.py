@@ -1780,6 +1780,14 @@ def neighbors(
             help="Look for the nearest sentences of a file: a line each, or records as for --data.",
         ),
     ] = None,
+    word: Annotated[
+        str | None,
+        _option(
+            "--word",
+            metavar="WORD",
+            help="With --among: compare this word of each sentence, as it is used there.",
+        ),
+    ] = None,
     text: Column = None,
     pooling: Pooled = None,
     layer: Layer = None,
@@ -1791,7 +1799,8 @@ def neighbors(
     """Show the words whose vectors are near to those of others, or the sentences of a file.
 
     What is to woman as king is to man? neighbors VECTORS king woman --minus man. Which lines of a
-    file are like a sentence? neighbors MODEL --among FILE "A sentence."
+    file are like a sentence? neighbors MODEL --among FILE "A sentence." Where is a word used alike?
+    neighbors MODEL --among FILE --word play "They play outside."
     """
     import unmask
 
@@ -1803,6 +1812,7 @@ def neighbors(
             asked,
             among,
             k,
+            word=None if word is None else _text(word),
             pooling=pooling,
             layer=layer,
             limit=limit,
@@ -1811,7 +1821,10 @@ def neighbors(
         )
         _show_nearest(asked, near, as_json)
         return
-    _refuse("", " is of --among, which is not given", text=text, pooling=pooling, layer=layer)
+    _refuse(
+        "", " is of --among, which is not given",
+        word=word, text=text, pooling=pooling, layer=layer,
+    )  # fmt: skip
     space = unmask.open_space(vectors, limit=limit)
     plus, taken = [_text(word) for word in words], [_text(word) for word in minus or ()]
     found = space.combine(plus, taken, k, "multiply" if multiply else "add")

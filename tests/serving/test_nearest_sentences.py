@@ -19,15 +19,16 @@ from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.sentences import encoder
+from unmask.tokens.tokenizer import SpelledWords, Tokenizer, learn
 from unmask.vectors.files import write_vectors
 
 SMALL = {"d_model": 8, "embed_width": 8, "d_ff": 8}
 SENTENCES = texts(12, seed=3)
 
 
-def opened(card: Published, model: Model, words: str) -> Pipeline:
+def opened(card: Published, model: Model, words: Tokenizer) -> Pipeline:
     return Pipeline(
-        Opened(card=card, model=model, tokenizer=tokenizer(words), labels=(), missing=(), extra=())
+        Opened(card=card, model=model, tokenizer=words, labels=(), missing=(), extra=())
     )
 
 
@@ -37,7 +38,7 @@ def pipeline(name: str, seed: int = 0, **heads) -> Pipeline:
     card = replace(card, architecture=replace(card.architecture, **SMALL))
     card = card.with_vocabulary(tokenizer("bert").special)
     model = card.build({**card.heads, **heads}).initialize(seed)
-    return opened(card, model, "bert")
+    return opened(card, model, tokenizer("bert"))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,49 @@ def test_the_nearest_sentences_are_those_with_the_highest_cosines(kind: str, spa
         np.testing.assert_allclose([n.score for n in near], [said[n.word] for n in near], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("bert-mini", "bert"), ("gpt2-mini", "gpt2"), ("t5-mini", "t5"), ("elmo-mini", None)],
+)
+@pytest.mark.parametrize("layer", [0, -1])
+def test_a_word_in_use_is_the_mean_of_its_tokens(name: str, words: str | None, layer: int) -> None:
+    spelled = replace(MODELS[name].tokenizer, vocabulary=SpelledWords(40))
+    cut = learn(spelled, corpus(20).splitlines()) if words is None else tokenizer(words)
+    card = MODELS[name].with_vocabulary(cut.special)
+    model = opened(card, card.build().initialize(0), cut)
+    uses = ["The old gate.", "An old king saw the GATE  of the sea, the gate of old."]
+    (near,) = unmask.nearest_sentences(
+        model, "A gate.", [*uses, "The gates.", "A king."], word="gate", layer=layer
+    )
+    wanted: dict[str, np.ndarray] = {}
+    before = len(model.tokenizer.special.before)
+    for text in ("A gate.", *uses):
+        begin = text.lower().index("gate")
+        spans = model.tokenizer.offsets(text)
+        there = [i for i, (a, b) in enumerate(spans) if a < begin + 4 and b > begin and a < b]
+        rows = model.embed([text], pooling="none", layer=layer)[0]
+        wanted[text] = rows[[before + i for i in there]].mean(0)
+    assert {one.word for one in near} == set(uses)
+    for one in near:
+        assert one.score == pytest.approx(cosines(wanted["A gate."], wanted[one.word]), abs=1e-5)
+
+
+def test_a_word_that_is_not_read_is_told(space) -> None:
+    card = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special)
+    model = opened(card, card.build().initialize(0), tokenizer("bert"))
+    long = "the sea " * 300 + "gate"  # beyond the positions
+    with pytest.raises(ValueError, match="'gate' is a word of none of 2 sentences"):
+        unmask.nearest_sentences(model, "A gate.", [long, "The king."], word="gate")
+    with pytest.raises(ValueError, match=r"'The gates\.': 'gate' is no word of it"):
+        unmask.nearest_sentences(model, "The gates.", SENTENCES, word="gate")
+    with pytest.raises(ValueError, match="it is empty"):
+        unmask.nearest_sentences(model, "A gate.", SENTENCES, word=" ")
+    with pytest.raises(ValueError, match="a word is compared; leave it out"):
+        unmask.nearest_sentences(model, "A gate.", SENTENCES, word="gate", pooling="mean")
+    with pytest.raises(ValueError, match="the same one in all sentences"):
+        unmask.nearest_sentences(space, "A gate.", SENTENCES, word="gate")
+
+
 @pytest.mark.parametrize("kind", ["quick-thoughts-mini", "words"])
 def test_similarity_correlates_cosines_with_peoples_scores(kind: str, space, home: Path) -> None:
     model = space if kind == "words" else pipeline(kind)
@@ -150,6 +194,8 @@ def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None
         ("neighbors skip sea --among empty.txt", "empty.txt: no text in it"),
         ("neighbors skip sea --among none.txt", "none.txt: no such file"),
         ("neighbors skip sea --among some.txt --minus x", "leave out --minus"),
+        ("neighbors words.vec sea --word sea", "--word is of --among, which is not given"),
+        ("neighbors skip sea --among some.txt --word gate", "'sea': 'gate' is no word of it"),
         ("neighbors words.vec sea --pooling last", "--pooling is of --among, which is not given"),
         ("evaluate skip --task similarity", "name files of pairs of sentences"),
         ("evaluate skip --task similarity --data some.txt", "which two columns hold the texts"),
@@ -207,7 +253,7 @@ def test_an_expanded_model_is_a_folder_that_opens(run, home: Path) -> None:
 def test_what_has_no_table_of_words_is_not_expanded(space) -> None:
     gpt = MODELS["gpt2-mini"].with_vocabulary(tokenizer("gpt2").special)
     with pytest.raises(ValueError, match="this one is BPE"):
-        unmask.expand(opened(gpt, gpt.build().initialize(0), "gpt2"), space)
+        unmask.expand(opened(gpt, gpt.build().initialize(0), tokenizer("gpt2")), space)
     t5 = MODELS["t5-mini"].with_vocabulary(tokenizer("t5").special)
     with pytest.raises(ValueError, match="words are added to models of one stack"):
-        unmask.expand(opened(t5, t5.build().initialize(0), "t5"), space)
+        unmask.expand(opened(t5, t5.build().initialize(0), tokenizer("t5")), space)

@@ -1,5 +1,6 @@
 """Sentences as vectors, whatever makes these: the nearest ones, and how alike two are."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from jaxtyping import Float
 
 from unmask.evaluation.embed import Pooling
 from unmask.finetuning import metrics, tables
+from unmask.finetuning.by_span import tokens_of
 from unmask.finetuning.kinds.files import find_pair
 from unmask.finetuning.kinds.regress import FILES
 from unmask.serving.pipeline import Pipeline, listed, load
@@ -25,6 +27,7 @@ Encode = Callable[[Sequence[str]], Float[np.ndarray, "n d"]]
 def encoder(
     model: str | Path | Pipeline | Space,
     *,
+    word: str | None = None,
     pooling: Pooling | None = None,
     layer: int | None = None,
     limit: int | None = None,
@@ -33,6 +36,7 @@ def encoder(
 
     Args:
         model: as for `unmask.load`, or what that returned; or word vectors, or their file.
+        word: let its vector in a text stand for the text; zeros where it is not, or is cut.
         pooling: see `Pipeline.embed`. None: the card's own.
         layer: likewise. None: the last.
         limit: of word vectors, only the first `limit` words.
@@ -40,7 +44,8 @@ def encoder(
     Raises:
         FileNotFoundError: there is no such model.
         ValueError: it is damaged; or a text is to have several vectors, or word vectors are to be
-            pooled otherwise.
+            pooled otherwise; or a word of it is asked for where it has one vector in all texts, or
+            is to be pooled otherwise than by its mean.
     """
     if pooling == "none":
         raise ValueError("pooling none gives each token a vector; a sentence has one")
@@ -49,7 +54,15 @@ def encoder(
             raise ValueError("limit is of word vectors; leave it out")
         pipeline = model if isinstance(model, Pipeline) else load(model)
         at = -1 if layer is None else layer
+        if word is not None:
+            if pooling is not None:
+                raise ValueError("pooling is of whole texts, and a word is compared; leave it out")
+            return partial(_in_use, pipeline, _finder(word), at)
         return lambda texts: np.asarray(pipeline.embed(texts, pooling=pooling, layer=at))
+    if word is not None:
+        raise ValueError(
+            "word: in a file of word vectors it has the same one in all sentences; name a model"
+        )
     if pooling not in (None, "mean") or layer is not None:
         raise ValueError(
             "word vectors: what stands for a text is the mean of its words' vectors; leave out "
@@ -58,12 +71,56 @@ def encoder(
     return partial(mean_vectors, open_space(model, limit=limit))
 
 
+def _finder(word: str) -> re.Pattern[str]:
+    """Return what finds a word, or words in a row, where no letter or digit adjoins it.
+
+    Raises:
+        ValueError: it is white space.
+    """
+    parts = [re.escape(part) for part in word.split()]
+    if not parts:
+        raise ValueError("word: it is empty")
+    return re.compile(r"(?<!\w)" + r"\s+".join(parts) + r"(?!\w)", re.IGNORECASE)
+
+
+def _in_use(
+    pipeline: Pipeline, finder: re.Pattern[str], layer: int, texts: Sequence[str]
+) -> Float[np.ndarray, "n d"]:
+    """Return the mean vector of a word's tokens in each text; zeros where it is not."""
+    tokenizer = pipeline.tokenizer.reader
+    before, after = len(tokenizer.special.before), len(tokenizer.special.after)
+    found = {i: use.span() for i, text in enumerate(texts) if (use := finder.search(text))}
+    states = pipeline.embed([texts[i] for i in found], pooling="none", layer=layer)
+    vectors = np.zeros((len(texts), states[0].shape[1] if len(states) else 1), np.float32)
+    for (i, span), rows in zip(found.items(), states, strict=True):
+        offsets = np.array(tokenizer.offsets(texts[i]), np.int64).reshape(-1, 2)
+        first, last = tokens_of(*span, offsets)
+        if first >= 0 and last < len(rows) - before - after:  # it is read, and not cut
+            vectors[i] = rows[before + first : before + last + 1].mean(0)
+    return vectors
+
+
+def _space(texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"], word: str | None) -> Space:
+    """Return the vectors of texts; of those that have a word, where one is asked for.
+
+    Raises:
+        ValueError: none has it.
+    """
+    if word is None:
+        return Space(texts, vectors)
+    has = vectors.any(1)
+    if not has.any():
+        raise ValueError(f"among: {word!r} is a word of none of {len(texts):,} sentences")
+    return Space(tuple(t for t, there in zip(texts, has, strict=True) if there), vectors[has])
+
+
 def nearest_sentences(
     model: str | Path | Pipeline | Space,
     sentences: str | Sequence[str],
     among: str | Path | Sequence[str],
     k: int = 10,
     *,
+    word: str | None = None,
     pooling: Pooling | None = None,
     layer: int | None = None,
     limit: int | None = None,
@@ -73,13 +130,17 @@ def nearest_sentences(
     """Find the sentences whose vectors are nearest to those of others, by cosine.
 
     A sentence that is looked for is no neighbor of itself; one that stands there several times is
-    found once.
+    found once. With a `word`, what is compared is its vector in each sentence, so that those are
+    found in which it is used alike (Peters et al. 2018, arXiv:1802.05365, table 4).
 
     Args:
         model: see `encoder`.
         sentences: those that are looked for.
         among: sentences, or a file of them: a line each, or records.
         k: at most so many of each.
+        word: a word of each sentence that is looked for, or several in a row, in capitals or not;
+            sentences without it are not found. Its vector is the mean over its tokens, where it
+            stands first.
         pooling: see `encoder`.
         layer: likewise.
         limit: likewise.
@@ -88,22 +149,23 @@ def nearest_sentences(
 
     Raises:
         FileNotFoundError: there is no such file or model.
-        ValueError: there is no text in the file, or no word of a sentence has a vector; see
-            `encoder`.
+        ValueError: there is no text in the file, or no word of a sentence has a vector; a sentence
+            that is looked for has no such `word`, or none of the others has; see `encoder`.
     """
     asked = listed(sentences, "sentences")
-    encode = encoder(model, pooling=pooling, layer=layer, limit=limit)
+    encode = encoder(model, word=word, pooling=pooling, layer=layer, limit=limit)
     if isinstance(among, str | Path):
         read = documents(among, document="line", text=text, encoding_errors=encoding_errors)
         among = [document.text for document in read]
     there = tuple(dict.fromkeys(listed(among, "among")))
     if not there:
         raise ValueError("among: there is no sentence to be found")
-    space = Space(there, encode(there))
     vectors = encode(asked)
     for sentence, vector in zip(asked, vectors, strict=True):
         if not vector.any():
-            raise ValueError(f"{sentence!r}: no word of it has a vector")
+            what = "no word of it has a vector" if word is None else f"{word!r} is no word of it"
+            raise ValueError(f"{sentence!r}: {what}")
+    space = _space(there, encode(there), word)
     return [
         space.neighbors(vector[None], k, [sentence] if sentence in space else [])[0]
         for sentence, vector in zip(asked, vectors, strict=True)
