@@ -275,6 +275,7 @@ def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> Non
         ("en.vec de.vec --anchors empty.tsv", "empty.tsv: no word in it"),
         ("en.vec de.vec --moved 0", "--moved must be 1 or more, got 0"),
         ("en.vec de.vec --moved 3 --least 3", "does not say how often words were seen"),
+        ("en.vec de.vec --numerals --out /proc/new", "/proc/new"),
         ("en.vec de.vec --numerals --out full", "is there already"),
         ("en.vec de.vec --numerals --out en.vec", "is there already"),
         ("en.vec de.vec --numerals --out no/out", "there is no folder"),

@@ -736,10 +736,12 @@ def test_a_run_that_cannot_begin_leaves_nothing(text: Path, tmp_path: Path) -> N
     bad = tmp_path / "bad.txt"
     bad.write_bytes(text.read_bytes() + b"\xff")
     (tmp_path / "empty").mkdir()
-    for out in (tmp_path / "new", tmp_path / "empty"):
+    for out in (tmp_path / "new", tmp_path / "empty", tmp_path / "new" / "in" / "new"):
         with pytest.raises(ValueError, match="invalid UTF-8"):
             run("bert-tiny", bad, out)
         assert not out.exists() or not list(out.iterdir())
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "empty").exists()
     run("bert-tiny", bad, tmp_path / "new", steps=1, encoding_errors="replace")
 
 

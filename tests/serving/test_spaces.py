@@ -51,7 +51,7 @@ def test_a_file_is_word_vectors_and_a_folder_or_a_card_is_not(home) -> None:
     assert not is_vectors(home)
     assert not is_vectors("bert-mini")
     assert not is_vectors("hf:owner/name.bin")
-    with pytest.raises(ValueError, match=r"not a model: it has no config\.json; word vectors"):
+    with pytest.raises(ValueError, match=r"not a model: it has no config\.json"):
         unmask.open_space(home)
     with pytest.raises(FileNotFoundError, match="no such file"):
         unmask.open_space(home / "none.vec")
@@ -120,10 +120,20 @@ def test_words_are_drawn(method, run, home) -> None:
     assert (home / "y.svg").read_text() == drawn
 
 
+def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
+    space = unmask.open_space("unmask-mini-en", limit=2000)
+    model = unmask.load("unmask-mini-en")
+    known = model.tokenizer.words()
+    table = model.model.backbone.table.weight.detach().float().numpy()
+    np.testing.assert_array_equal(space.vector("king"), table[known["king"]])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("neighbors royal.vec King", "'King' is not among the 7 words; 'king' is"),
+        ("neighbors bert-mini king", "bert-mini is a description without trained weights"),
+        ("neighbors nothing king", "nothing: no such folder, and no model of the catalogue"),
         ("neighbors royal.vec king -k 0", "k must be at least 1"),
         ("neighbors none.vec king", "none.vec: no such file"),
         (

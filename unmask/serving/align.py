@@ -311,6 +311,9 @@ def _check_out(folder: Path, *spaces: Space) -> None:
         raise FileExistsError(f"{folder} is there already, a file")
     if folder.is_dir() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is there already, a folder with files in it")
+    if not folder.is_dir():
+        folder.mkdir()  # where that fails, it fails before the work
+        folder.rmdir()
     for space in spaces:
         written = {_WHITE.sub("_", word) for word in space.words}
         if len(written) < len(space.words):

@@ -610,11 +610,7 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
         ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a card
             has no published weights.
     """
-    text = str(name)
-    card = None if Path(text).is_dir() else _named(text)
-    folder = locate(name if card is None else f"{HUB}{card.hub}")
-    if problem := unfinished(folder):
-        raise ValueError(problem)
+    folder, card = find(name)
     opened = open_any(folder, seed=seed)
     card = _asked(opened.card, card, folder)
     asked = OF_PARTS.keys() & set(card.objective.asks)
@@ -625,6 +621,20 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
     if tokenizer is not None:
         tokenizer = in_languages(tokenizer, task)
     return Pipeline(replace(opened, card=card, tokenizer=tokenizer), task)
+
+
+def find(name: str | Path) -> tuple[Path, Published | None]:
+    """Return the folder of a model that is named as `load` takes it, and the card that names it.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or the Hub does not answer.
+        ValueError: it is a file, the run has not ended, or the card has no published weights.
+    """
+    card = None if Path(name).is_dir() else _named(str(name))
+    folder = locate(name if card is None else f"{HUB}{card.hub}")
+    if problem := unfinished(folder):
+        raise ValueError(problem)
+    return folder, card
 
 
 def _named(text: str) -> Published | None:

@@ -467,10 +467,16 @@ def _folder(plan: Plan, world: World) -> Generator[None]:
         world.first(None)
         yield
         return
+    new = [folder for folder in (plan.out, *plan.out.parents) if not folder.exists()]
     plan.out.mkdir(parents=True, exist_ok=True)
     world.first(None)
-    with claim(plan.out):
-        yield
+    try:
+        with claim(plan.out):
+            yield
+    finally:
+        for folder in new:  # those that are empty still: nothing began
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @contextmanager
@@ -491,8 +497,6 @@ def _or_nothing(plan: Plan) -> Generator[None]:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink()
-            with suppress(OSError):  # someone else's folder, a mounted disk for instance
-                plan.out.rmdir()
         raise
 
 

@@ -108,10 +108,10 @@ def _space(texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"], word: str 
     """
     if word is None:
         return Space(texts, vectors)
-    has = vectors.any(1)
-    if not has.any():
+    has = np.flatnonzero(vectors.any(1))
+    if not len(has):
         raise ValueError(f"among: {word!r} is a word of none of {len(texts):,} sentences")
-    return Space(tuple(t for t, there in zip(texts, has, strict=True) if there), vectors[has])
+    return Space(tuple(texts[i] for i in has), vectors[has])
 
 
 def nearest_sentences(

@@ -37,36 +37,35 @@ def open_space(path: str | Path | Space, *, limit: int | None = None) -> Space:
     """Open word vectors: the one place that decides what a path is.
 
     Args:
-        path: a file of vectors (`unmask.vectors.files`), or a model's folder, whose table of tokens
-            is meant; a space is returned as it is.
+        path: a file of vectors (`unmask.vectors.files`), or a model, named as for `unmask.load`,
+            whose table of tokens is meant; a space is returned as it is.
         limit: only the first `limit` words: the most frequent, in most files.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file or model.
         ValueError: it is no file of vectors, or damaged.
     """
     if isinstance(path, Space):
         return path if limit is None else path.first(limit)
-    if Path(path).is_dir():
-        space = _table(Path(path))
-        return space if limit is None else space.first(limit)
-    return read_vectors(path, limit=limit)
+    if is_vectors(path) and not Path(path).is_dir():
+        return read_vectors(path, limit=limit)
+    space = _table(path)
+    return space if limit is None else space.first(limit)
 
 
-def _table(folder: Path) -> Space:
+def _table(model: str | Path) -> Space:
     """Return the vectors of a model's tokens; zeros are those of what has none."""
     from unmask.checkpoints.huggingface import open_folder
     from unmask.model.transformer import EncoderDecoder
-    from unmask.serving.pipeline import unfinished
+    from unmask.serving.pipeline import find
 
-    if (why := unfinished(folder)) is not None:
-        raise ValueError(f"{why}; word vectors are a file or a run")
+    folder, _ = find(model)
     opened = open_folder(folder, {})
     if opened.tokenizer is None or isinstance(opened.model.backbone, EncoderDecoder):
-        raise ValueError(f"{folder}: has no table of words' vectors, with a tokenizer")
+        raise ValueError(f"{model}: has no table of words' vectors, with a tokenizer")
     table = opened.model.weights().get("backbone.tokens.weight")
     if table is None:
-        raise ValueError(f"{folder}: this model has no table of words' vectors")
+        raise ValueError(f"{model}: this model has no table of words' vectors")
     vectors = table.detach().float().numpy()
     special = opened.tokenizer.special.ids
     ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
