@@ -1102,7 +1102,10 @@ def evaluate(
     if task:
         labelling = {"with": together, "part": part}
         _refuse("", " is for models that label, and not for --task", **labelling)
-        how = {"seed": seed, "rows": rows, "length": length, "stride": stride, "hide": hide}
+        how = {
+            "seed": seed, "rows": rows, "length": length, "stride": stride, "memory": memory,
+            "hide": hide,
+        }  # fmt: skip
         _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
         return
     _refuse("", " is of --task, which is not given", shots=shots != "0", rows=rows, stride=stride)

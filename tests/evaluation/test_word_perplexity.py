@@ -1,6 +1,7 @@
 """Perplexity per word: all nats by words and ends of lines, as customary."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from small_models import make, tokenizer
 from toy_text import corpus
 
+from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface import Opened
 from unmask.evaluation import word_perplexity
 from unmask.evaluation.answers import Prompted
 from unmask.evaluation.prompts import Asking
 from unmask.evaluation.word_perplexity import TextTask
+from unmask.published.catalogue import MODELS
 
 LINES = [f" {line} " for line in corpus(4).splitlines()]
 TASK = TextTask(name="toy", test="toy.txt")
@@ -61,6 +64,39 @@ def test_a_file_is_one_stream(
     bits = nats / math.log(2) / len(text.encode())
     assert got.figures["bits_per_byte"].value == pytest.approx(bits, rel=1e-5)
     assert f"{words:,} words and {len(LINES)} ends of lines" in got.notes[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["lstm-mini", "awd-lstm", "transformer-xl-mini"])
+def test_what_remembers_reads_a_file_from_its_beginning_to_its_end(name: str, folder: Path) -> None:
+    """Pieces are read as one text is: an LSTM's exactly, others where all of it is remembered."""
+    known = tokenizer("gpt2")
+    card = MODELS[name].with_vocabulary(known.special)
+    small = {"d_model": 16, "n_layers": 2, "d_ff": 16} if name != "transformer-xl-mini" else {}
+    card = replace(card, architecture=replace(card.architecture, **small))
+    model = card.build().initialize(0).eval()
+    text = "".join(f"{line}\n" for line in LINES)
+    ids = torch.tensor([known.special.start, *known.encode(text).ids.tolist()])
+    batch = Batch(
+        inputs=ids[None, :-1],
+        visibility=Visibility(causal=True),
+        targets=ids[None, 1:],
+        asked=torch.arange(len(ids) - 1),
+    )
+    whole = float(model(batch).terms["next_token"].total)
+    asked = Prompted(model=model, tokenizer=known, length=16, memory=len(ids))
+    got = TASK.score(asked, folder, Asking())
+    assert math.log(got.score.value) == pytest.approx(whole / got.items, rel=1e-5)
+    apart = TASK.score(replace(asked, memory=0), folder, Asking())
+    assert apart.score.value != pytest.approx(got.score.value, rel=1e-5)
+    with pytest.raises(ValueError, match="stride is of windows, and this model remembers"):
+        TASK.score(asked, folder, Asking(stride=4))
+
+
+def test_what_cannot_remember_is_told(models: dict, folder: Path) -> None:
+    asked = replace(prompted(models["gpt2"][1], "gpt2"), memory=8)
+    with pytest.raises(ValueError, match=r"memory: .*; leave it out, or 0"):
+        TASK.score(asked, folder, Asking())
 
 
 def test_some_lines_are_asked(models: dict, folder: Path) -> None:

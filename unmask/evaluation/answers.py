@@ -88,6 +88,8 @@ class Prompted:
     """See `unmask.evaluation.continuations`."""
     length: int | None = None
     """Tokens that are read together at most. None: as many as the model has positions."""
+    memory: int = 0
+    """Of a file that is read as one stream: places before those that each layer remembers."""
 
     def likelihoods(
         self, contexts: Sequence[str], continuations: Sequence[str]

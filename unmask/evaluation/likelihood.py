@@ -174,16 +174,6 @@ def _recalling(
     between = np.array(separator(special), np.int64)
     before, ids, asked = special.start, [between[:0]], [between[:0]]
 
-    def batch(text: Int[np.ndarray, "t"], answers: Int[np.ndarray, "t"]) -> Batch:
-        where = np.flatnonzero(answers != IGNORE)
-        return Batch(
-            inputs=torch.from_numpy(np.concatenate(([before], text[:-1])))[None],
-            visibility=Visibility(causal=True),
-            targets=torch.from_numpy(answers)[None],
-            asked=torch.from_numpy(where),
-            memory=memory,
-        )
-
     for document in documents:
         found = tokenizer.encode(document.text).ids.astype(np.int64)
         read.documents += 1
@@ -194,11 +184,25 @@ def _recalling(
         answers = np.concatenate((*asked, found, np.full(len(between), IGNORE)))
         whole = len(text) // length * length
         for start in range(0, whole, length):
-            yield batch(text[start : start + length], answers[start : start + length])
+            piece = slice(start, start + length)
+            yield going_on(before, text[piece], answers[piece], memory)
             before = int(text[start + length - 1])
         ids, asked = [text[whole:]], [answers[whole:]]
     if len(ids[0]):
-        yield batch(ids[0], asked[0])
+        yield going_on(before, ids[0], asked[0], memory)
+
+
+def going_on(
+    before: int, text: Int[np.ndarray, "t"], answers: Int[np.ndarray, "t"], memory: Memory
+) -> Batch:
+    """Ask for a piece of a text that goes on with a memory, after the token before it."""
+    return Batch(
+        inputs=torch.from_numpy(np.concatenate(([before], text[:-1])))[None],
+        visibility=Visibility(causal=True),
+        targets=torch.from_numpy(answers)[None],
+        asked=torch.from_numpy(np.flatnonzero(answers != IGNORE)),
+        memory=memory,
+    )
 
 
 @dataclass

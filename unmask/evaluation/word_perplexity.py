@@ -9,9 +9,13 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.adapters.prefix import decoder, room
+from unmask.batch import Memory
 from unmask.evaluation.answers import Prompted
 from unmask.evaluation.continuations import Pair, at_most, token_likelihoods
+from unmask.evaluation.likelihood import going_on
 from unmask.evaluation.prompts import Asking, Figure, TaskScore, find
+from unmask.generation.reading import at_rest
+from unmask.heads.language import LanguageHead
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 from unmask.text.lines import lines
@@ -32,6 +36,9 @@ class TextTask:
     arXiv:1609.07843; Mikolov et al. 2010). The model is asked for the text as it is written, <unk>
     letter by letter where that is not a token of its own, and for each line's end: the newline, or,
     where its tokenizer writes none, the token that ends a text.
+
+    A model that remembers what stood before reads the file from its beginning to its end, piece by
+    piece (`Prompted.memory`), as is customary for LSTMs and Transformer-XL; any other in windows.
     """
 
     name: str
@@ -56,7 +63,7 @@ class TextTask:
         if not words:
             raise ValueError(f"{path}: has no words")
         ids = _stream(model.tokenizer, text)
-        nats = _nats(model, ids, how)
+        nats = _remembered(model, ids, how) if model.memory else _nats(model, ids, how)
         n_bytes = sum(len(line.encode()) + 1 for line in text)
         return TaskScore(
             task=self.name,
@@ -96,6 +103,39 @@ def _stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
     if end is None:
         raise ValueError("this tokenizer has no token for the end of a line, or of a text")
     return np.concatenate([np.append(ids, end) for ids in tokenizer.ids_batch(text)])
+
+
+def _remembered(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
+    """Ask for all tokens in pieces, each of which goes on where the one before ended.
+
+    Raises:
+        ValueError: windows are asked for as well, or the model can remember nothing.
+    """
+    if how.stride is not None:
+        raise ValueError(
+            f"stride is of windows, and this model remembers {model.memory} places before each "
+            "piece; leave out stride, or say memory 0"
+        )
+    try:
+        model.model.check_recalls()
+    except ValueError as error:
+        raise ValueError(f"memory: {error}; leave it out, or 0") from None
+    most = at_most(room(model.model, decoder(model.model)), model.length)
+    if most is None:
+        raise ValueError("this model's positions do not end: say by length how much is read")
+    naming = [h for h in model.model.heads.values() if isinstance(h, LanguageHead)]
+    if not naming:
+        raise ValueError("this model has no head that names tokens")
+    memory, total, before = Memory(model.memory), 0.0, model.tokenizer.special.start
+    with at_rest(model.model):
+        for at in range(0, len(ids), most):
+            piece = ids[at : at + most].astype(np.int64)
+            batch = going_on(before, piece, piece, memory).to(model.model.device)
+            term = model.model(batch).terms[naming[0].spec.term]
+            total, before = total + float(term.total), int(piece[-1])
+            if how.tell is not None and at // most % WINDOWS == 0:
+                how.tell(min(at + most, len(ids)), len(ids))
+    return total
 
 
 def _nats(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:

@@ -27,6 +27,7 @@ def evaluate_tasks(
     rows: int | None = None,
     length: int | None = None,
     stride: int | None = None,
+    memory: int | None = None,
     hide: Hide = "word",
     terminal: Stream | None = sys.stderr,
 ) -> list[TaskScore]:
@@ -43,6 +44,8 @@ def evaluate_tasks(
         length: tokens that are read together. None: as many as pretraining read. Of a longer
             prompt the beginning is cut.
         stride: tokens that a window asks, of perplexity. None: as many as fit.
+        memory: of perplexity, places before each piece that every layer remembers. None: as in
+            `Pipeline.evaluate`, but none where there is a stride.
         hide: from a masked model while it is asked for a token.
         terminal: where it says what it does. None: nowhere.
 
@@ -57,11 +60,18 @@ def evaluate_tasks(
         raise ValueError(f"{'tasks' if not names else 'shots'}: none is named")
     pipeline = model if isinstance(model, Pipeline) else load(model)
     chosen = [one for name in names for one in _chosen(name, data, counts, pipeline, terminal)]
+    whole = {"stride": stride, "memory": memory}
+    given = [name for name, n in whole.items() if n is not None]
+    if given and not any(isinstance(one, TextTask) for one, _, _ in chosen):
+        raise ValueError(
+            f"{given[0]} is of whole files, and none of the tasks is one; leave it out"
+        )
     prompted = Prompted(
         model=pipeline.model,
         tokenizer=pipeline.tokenizer,
         hide=hide,
         length=pipeline.reads(length),
+        memory=pipeline.remembers(0 if memory is None and stride is not None else memory),
     )
     found: list[TaskScore] = []
     for one, folder, n in chosen:

@@ -507,9 +507,6 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
-        if memory is None:
-            causal = self.card.objective.causal
-            memory = int(self.card.training.get("memory", 0)) if causal else 0
         named, tokenizer = _places(data), self.tokenizer
         if tokenizer.special.languages:
             check_named([called(one)[0] for one in named], tokenizer.special)
@@ -526,8 +523,15 @@ class Pipeline:
             ),
             length=self.reads(length),
             seed=seed,
-            memory=memory,
+            memory=self.remembers(memory),
         )
+
+    def remembers(self, memory: int | None = None) -> int:
+        """Return how many places each layer remembers: what is asked for, or as in pretraining."""
+        if memory is not None:
+            return memory
+        causal = self.card.objective.causal
+        return int(self.card.training.get("memory", 0)) if causal else 0
 
     def reads(self, length: int | None = None) -> int:
         """Return how many tokens are read together: what is asked for, or as in pretraining.
