@@ -605,11 +605,21 @@ SUMMARIES = Suite(
     ),
 )  # fmt: skip
 
+TAGGER = Suite(
+    name="tagger",
+    benchmarks=tuple(
+        replace(_of(TAGS, name), options={"head": "recurrent"})
+        for name in ("CoNLL-2003", "UD English EWT")
+    ),
+)
+"""Two of the same by an LSTM in both directions and a CRF, whatever makes the vectors that it reads
+(Peters et al. 2018, arXiv:1802.05365, section 4)."""
+
 SUITES: Mapping[str, Suite] = {
     suite.name: suite
     for suite in (
         GLUE, SICK, NLI, TOPICS, SENTIMENT, TAGS, QUESTIONS, CHOICES, TEXT_TO_TEXT,
-        AS_TEXT, SUMMARIES, *FEW_LABELS,
+        AS_TEXT, SUMMARIES, TAGGER, *FEW_LABELS,
     )
 }  # fmt: skip
 

@@ -155,16 +155,41 @@ SUMMARIES = Study(
     name="summaries",
     asks="What does pretraining give where a summary is to be written?",
     paper="Raffel et al. 2020, arXiv:1910.10683, table 1",
-    cells=tuple(
-        Cell(name=f"{family}{name}", model=f"{family}-mini", reads=reads)
-        for family in ("bart", "t5")
-        for name, reads in (("-random", 0.0), ("", 1.0))
+    cells=(
+        *(
+            Cell(name=f"{family}{name}", model=f"{family}-mini", reads=reads)
+            for family in ("bart", "t5")
+            for name, reads in (("-random", 0.0), ("", 1.0))
+        ),
+        Cell(name="t5-mass-style", model="t5-mini", objective=T5_OBJECTIVES["mass_style"]),
     ),
     changes=_rows(TEXT),
     tasks="summaries",
     tokens=8_000_000,
 )
-"""The minis as their cards have them, but for steps of fewer rows."""
+"""The minis as their cards have them, but for steps of fewer rows; T5 also with an objective of its
+table 3 whose decoder says the whole text, as BART's does."""
+
+
+ELMO_TAGS = Study(
+    name="elmo-tags",
+    asks="What do vectors in context give a tagger?",
+    paper="Peters et al. 2018, arXiv:1802.05365, table 1",
+    cells=(
+        Cell(
+            name="random-words", model="word2vec-skipgram-mini", reads=0.0,
+            changes=("objective.epochs=1",),  # of these, only which words there are is taken
+        ),
+        Cell(name="words", model="word2vec-skipgram-mini"),
+        Cell(name="random-elmo", model="elmo-mini", reads=0.0, tune="mix"),
+        Cell(name="elmo", model="elmo-mini", tune="mix"),
+    ),
+    tasks="tagger",
+    tokens=24_000_000,
+    epochs=10.0,
+)  # fmt: skip
+"""An LSTM in both directions and a CRF read vectors of words, which are tuned with them, or a
+learned mean of ELMo's layers, which are not. Its tokens are bytes, five or six of a word."""
 
 
 def _stages(name: str, tasks: str, text: tuple[str, ...], reads: float) -> Study:
@@ -210,7 +235,7 @@ ULMFIT_STUDIES = (
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
-    for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES, SUMMARIES, *ULMFIT_STUDIES)
+    for study in (BART_NOISES, *T5_STUDIES, T5_ARCHITECTURES, SUMMARIES, ELMO_TAGS, *ULMFIT_STUDIES)
 }
 
 

@@ -338,7 +338,7 @@ class _Job:
         pretrain(
             cell.model, data=self._text(cell), out=run,
             begin=None if before is None else self._run(before),
-            tokens=self.study.tokens_of(cell), resume=begun,
+            tokens=None if cell.of_vectors else self.study.tokens_of(cell), resume=begun,
             changes=self.study.changes_of(cell), workers=self.workers, device=self.device,
             threads=self.threads, quiet=self.terminal is None,
         )  # fmt: skip

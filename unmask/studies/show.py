@@ -33,6 +33,12 @@ def markdown(made: Studied) -> str:
     says = [
         f"Each cell read {study.tokens:,} tokens of the same text, once, and was then {tuned} "
         f"on {rows} of each task, {epochs}, {study.seeds} {'seeds' if many else 'seed'}.",
+        *(
+            f"But for {cell.name}, too: word vectors, learned of the whole text, as often as their "
+            "recipe says."
+            for cell in study.cells
+            if cell.of_vectors and cell.trained
+        ),
         *([f"But for {', '.join(none)}: random weights, drawn for each seed."] if none else []),
         *(
             f"{cell.name} began with the weights of {cell.begins}"

@@ -12,6 +12,7 @@ from unmask.finetuning.methods import method_of
 from unmask.finetuning.suites import SUITES
 from unmask.hiding.objectives import Objective
 from unmask.published.catalogue import published
+from unmask.vectors.learning import Method
 
 _FOLDER = re.compile(r"\w[\w.+-]{,99}")
 
@@ -36,7 +37,7 @@ class Cell:
     """How many tokens it reads for each of the study's. Above 1 where a row holds more of them for
     as much text: source and target, of which two stacks count the longer. 0: it has the weights of
     the cell with which it begins; where there is none, they are drawn anew for each seed of
-    tuning."""
+    tuning. Word vectors are learned of the whole text, as often as their recipe says: 1, or 0."""
     tune: str = "full"
     """How it is tuned, as for `unmask finetune --tune`."""
 
@@ -46,8 +47,17 @@ class Cell:
             raise ValueError(f"name must do for a folder, like 'span-3', got {self.name!r:.120}")
         if not 0 <= self.reads < math.inf:
             raise ValueError(f"reads must be at least 0, got {self.reads}")
-        published(self.model)
+        if self.of_vectors and self.reads not in (0, 1):
+            raise ValueError(
+                f"reads of {self.model} must be 0 or 1, got {self.reads}: word vectors are learned "
+                "of the whole text, as often as objective.epochs says"
+            )
         method_of(self.tune)
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether word vectors are learned, which go over all of the text."""
+        return isinstance(published(self.model).objective, Method)
 
     @property
     def trained(self) -> bool:
