@@ -584,8 +584,8 @@ def finetune(
             "--tasks",
             metavar="SUITE",
             help="A run for each of glue, sick, nli, topics, sentiment, tags, questions, choices, "
-            "text-to-text, as-text, summaries, imdb-few, trec-few, or of a .toml file, in place of "
-            "--task and --train.",
+            "text-to-text, as-text, summaries, tagger, imdb-few, trec-few, or of a .toml file, "
+            "in place of --task and --train.",
         ),
     ] = None,
     data: Annotated[
@@ -1902,7 +1902,7 @@ def study(
         typer.Argument(
             metavar="STUDY",
             help="bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries, "
-            "ulmfit-stages, ulmfit-stages-trec, or a .toml file with a study.",
+            "elmo-tags, ulmfit-stages, ulmfit-stages-trec, or a .toml file with a study.",
         ),
     ],
     more: MoreData = None,
