@@ -105,6 +105,18 @@ def _stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
     return np.concatenate([np.append(ids, end) for ids in tokenizer.ids_batch(text)])
 
 
+def _at_once(model: Prompted) -> int:
+    """Return how many tokens are read together.
+
+    Raises:
+        ValueError: as many as one likes.
+    """
+    most = at_most(room(model.model, decoder(model.model)), model.length)
+    if most is None:
+        raise ValueError("this model's positions do not end: say by length how much is read")
+    return most
+
+
 def _remembered(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
     """Ask for all tokens in pieces, each of which goes on where the one before ended.
 
@@ -120,9 +132,7 @@ def _remembered(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> floa
         model.model.check_recalls()
     except ValueError as error:
         raise ValueError(f"memory: {error}; leave it out, or 0") from None
-    most = at_most(room(model.model, decoder(model.model)), model.length)
-    if most is None:
-        raise ValueError("this model's positions do not end: say by length how much is read")
+    most = _at_once(model)
     naming = [h for h in model.model.heads.values() if isinstance(h, LanguageHead)]
     if not naming:
         raise ValueError("this model has no head that names tokens")
@@ -141,9 +151,7 @@ def _remembered(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> floa
 def _nats(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
     """Ask for all tokens, some windows at a time; return how unlikely they are together."""
     special = model.tokenizer.special
-    most = at_most(room(model.model, decoder(model.model)), model.length)
-    if most is None:
-        raise ValueError("this model's positions do not end: say by length how much is read")
+    most = _at_once(model)
     stride = most if how.stride is None else how.stride
     total, at = 0.0, 0
     while at < len(ids):
