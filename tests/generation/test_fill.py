@@ -204,9 +204,9 @@ def test_the_source_is_what_the_reference_tokenizer_makes(
     reader = AutoTokenizer.from_pretrained(tmp_path)
     asked: list[list[int]] = []
 
-    def record(model: Any, prompts: Any, *rest: Any) -> Any:
-        asked.extend(prompts)
-        return generate(model, prompts, *rest)
+    def record(model: Any, prompts: Any, *rest: Any, **begun: Any) -> Any:
+        asked.extend([] if begun else prompts)
+        return generate(model, prompts, *rest, **begun)
 
     monkeypatch.setattr(module, "generate", record)
     some = ["[MASK] king [MASK] saw", "the old[MASK]king [MASK]", *blanked(10)]
@@ -281,6 +281,32 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
     assert later == ["the old king saw a", "a old"]
     assert all([ids[0], ids[-1]] == [special.before[0], special.end] for ids in first)
     assert [ids.count(special.mask) for ids in first] == [2, 2, 1]
+
+
+def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
+    models: dict, monkeypatch: Any
+) -> None:
+    from unmask.generation import fill as module
+
+    known = tokenizer("t5")
+    whole, read = known.encode("the old king saw him.").ids.tolist(), []
+    spans = [known.special.sentinels[0], *known.encode("boy").ids.tolist()]
+
+    def talk(
+        model: Any, prompts: Any, special: Any, how: Any, *, begun: Any = None
+    ) -> list[list[int]]:
+        if begun is None:
+            return [whole, spans, []]
+        read.extend(zip(prompts, begun, strict=True))
+        return [whole[len(ids) :] for ids in begun]
+
+    monkeypatch.setattr(module, "generate", talk)
+    some = ["the [MASK] saw him.", "the [MASK] saw him.", "the [MASK]."]
+    filled = fill(models["t5"][1].model, known, some)
+    assert [f.text for f in filled] == ["the old king saw him.", "the boy saw him.", "the ."]
+    ((source, begun),) = read
+    assert source.count(known.special.blank) == 1
+    assert known.decode(begun) == "the"
 
 
 def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("scipy")
 import unmask
 from unmask import cli
 from unmask.serving.hide import hidden
+from unmask.serving.spaces import open_space
 from unmask.training.log import Log
 
 MINIS = {
@@ -58,7 +59,12 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
         assert (out / file).stat().st_size > 0
     assert (out / "counts").exists() == (name in COUNTED)
     report = (out / "report.html").read_text()
-    assert not re.search("Perplexity|nats</|Kaplan", report)
+    space = open_space(out)
+    shown = json.loads((out / "samples.json").read_text())
+    for one in shown:
+        assert one["neighbors"] == [list(near) for near in space.neighbors([one["word"]], 5)[0]]
+        assert f"<mark>{one['word']}</mark>" in report
+    assert not re.search("Perplexity|nats</|Kaplan|AdamW|layer_decay", report)
     space = unmask.open_space(out)
     assert {"king", "followed", "silver"} <= set(space.words)
     assert not {".", "<unk>", "<eos>"} & set(space.words)

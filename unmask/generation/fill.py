@@ -66,7 +66,8 @@ def fill(
     An encoder says one token for each blank, and its probability; several blanks are filled each on
     its own, as if the others stayed hidden. Special tokens are no candidates, though they have a
     share of the probability. An encoder-decoder says one candidate for each blank, of any number of
-    tokens; one without sentinels (BART) begins with what is shown, one blank after the other.
+    tokens. One that says whole texts (BART, or T5 where it has learned that: it begins with no
+    sentinel) begins with what is shown, one blank after the other.
 
     Args:
         model: an encoder with a head that names tokens, or an encoder-decoder.
@@ -92,7 +93,9 @@ def fill(
             raise ValueError(f"text {i} has no blank: {shown!r}; write {BLANK} where one is")
     if encoder_decoder:
         by_name = tokenizer.frame.n_sentinels or tokenizer.frame.mask is None
-        return (_spans if by_name else _restored)(model, tokenizer, cut)
+        found = _spans(model, tokenizer, cut) if by_name else [None] * len(cut)
+        whole = iter(_restored(model, tokenizer, [cut[i] for i, f in enumerate(found) if not f]))
+        return [one or next(whole) for one in found]
     if not model.names_tokens:
         raise ValueError(_without_language(model))
     return _masks(model, tokenizer, cut, top_k, batch_tokens)
@@ -229,8 +232,11 @@ def _with(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"], token: 
     return text.rstrip() + said
 
 
-def _spans(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> list[Filled]:
-    """Let an encoder-decoder say each hidden span after its sentinel, as it was trained to (T5)."""
+def _spans(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> list[Filled | None]:
+    """Let an encoder-decoder say each hidden span after its sentinel, as it was trained to (T5).
+
+    None where it begins with a word instead: it has learned to say whole texts.
+    """
     special, names = tokenizer.special, sentinels(tokenizer.frame)
     for i, pieces in enumerate(cut, 1):
         if len(pieces) - 1 > len(names):
@@ -251,7 +257,8 @@ def _spans(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> 
         Decoding(new_tokens=max(most, default=1)),
     )
     return [
-        _put(tokenizer, pieces, ids[:n]) for pieces, ids, n in zip(cut, said, most, strict=True)
+        _put(tokenizer, pieces, ids[:n]) if not ids or ids[0] in special.sentinels else None
+        for pieces, ids, n in zip(cut, said, most, strict=True)
     ]
 
 
@@ -272,11 +279,11 @@ def _put(tokenizer: Tokenizer, pieces: Sequence[str], said: Sequence[int]) -> Fi
 def _restored(model: Model, tokenizer: Tokenizer, cut: Sequence[Sequence[str]]) -> list[Filled]:
     """Let an encoder-decoder that says whole texts (BART) go on where a text is shown no more.
 
-    It has read all that is shown, with masks between. What it says in a blank ends where it comes
-    to the first word that is shown behind that; otherwise, with what it says at most.
+    It has read all that is shown, with masks between (`Special.blank`). What it says in a blank
+    ends where it comes to the first word that is shown behind that; otherwise, with what it says at
+    most.
     """
-    special, mask = tokenizer.special, tokenizer.frame.mask
-    assert mask is not None
+    special, mask = tokenizer.special, tokenizer.frame.mask or sentinels(tokenizer.frame)[0]
     inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
     sources = [[*special.before, *ids.tolist(), *special.after] for ids in inner]
     texts = [pieces[0] for pieces in cut]

@@ -11,7 +11,7 @@ from unmask.checkpoints.huggingface import Opened, longest_text
 from unmask.generation.settings import decoding
 from unmask.model.transformer import EncoderDecoder
 from unmask.serving.pipeline import Pipeline
-from unmask.serving.record import Fill, Generate, Sample
+from unmask.serving.record import Fill, Generate, Near, Said, Sample
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training.data import Data
 
@@ -22,7 +22,7 @@ _TEMPERATURE, _TOP_P = 0.8, 0.95
 _DRAWN = decoding(new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
 
 
-def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[Sample]:
+def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[Said]:
     """Ask a model for held-out words, or to go on with held-out sentences; always the same ones.
 
     Args:
@@ -36,7 +36,7 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
     pipeline = Pipeline(opened)
     if not opened.model.names_tokens or pipeline.tokenizer.frame.backward:
         return []
-    said = {_question(sample): sample for sample in before}
+    said = {_question(one): one for one in before if not isinstance(one, Near)}
     reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)
     ask = _continued if reads_on else _filled
     # Half of the positions: text that is decoded and read again may have some more tokens.
@@ -49,11 +49,11 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
         opened.model.train(training)
 
 
-def _question(sample: Sample) -> str:
+def _question(sample: Said) -> str:
     return sample.text if isinstance(sample, Fill) else sample.prompt
 
 
-def _beside(now: Sample, said: Mapping[str, Sample]) -> Sample:
+def _beside(now: Said, said: Mapping[str, Said]) -> Said:
     """Put what a model says now beside what it said before, or else where that stands."""
     old = said.get(_question(now))
     if isinstance(now, Fill):

@@ -406,6 +406,7 @@ def _learn_words(
             raise KeyboardInterrupt("stopped before the last step")
         opened = job.opened()
         job.keep_ngrams(plan.out)
+        save_samples(plan.out, job.near())
         _keep(plan.out, opened, {"learned from": job.said})
         n = opened.model.parameter_count()
         _write_facts(plan, job.recipe, card, around, n, finished=True)

@@ -49,7 +49,16 @@ class Generate:
     settings: str = ""  # how tokens were drawn: "temperature 0.8, top-p 0.95"
 
 
-Sample = Fill | Generate
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """A word, and those whose vectors are nearest to its own: one item of `samples.json`."""
+
+    word: str
+    neighbors: tuple[tuple[str, float], ...] = ()  # the nearest first, with their cosines
+
+
+Said = Fill | Generate
+Sample = Said | Near
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from unmask.serving.words import (
     short,
     spoken,
 )
+from unmask.vectors.learning import KEYS
 
 __all__ = [
     "Arm",
@@ -146,6 +147,8 @@ def _recipe(record: Record) -> Html:
     recipe, published = (record.part(key) for key in ("recipe", "defaults"))
     if not recipe:
         return EMPTY
+    if record.of_vectors:  # they have no optimizer, no layers and no rows
+        recipe = {key: value for key, value in recipe.items() if key in KEYS}
     usual, unset = dict(_settings(published)), list[str]()
     groups: dict[str, list[tuple[str, str, str]]] = {"": []}
     for key, value in _settings(recipe)[:MOST_SETTINGS]:

@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Sequence
 
 from unmask.serving.markup import EMPTY, Content, Html, bar, section, tag
-from unmask.serving.record import Fill, Generate, Guesses, Sample, number
+from unmask.serving.record import Fill, Generate, Guesses, Near, Sample, number
 from unmask.serving.words import NARROW, NOTHING, cut, percent
 
 MOST_SAMPLES, MOST_GUESSES, MOST_CHARACTERS = 24, 5, 1500  # what is longer is cut, and says so
 
 
 def draw_samples(samples: Sequence[Sample]) -> Html:
-    """Show blanks with what was put there, and prompts with how they were continued."""
+    """Show blanks as they were filled, prompts as they went on, words with their neighbors."""
     if not samples:
         return EMPTY
     fills = [_fill(s) for s in samples[:MOST_SAMPLES] if isinstance(s, Fill)]
     texts = [_generated(s) for s in samples[:MOST_SAMPLES] if isinstance(s, Generate)]
+    words = [_near(s) for s in samples[:MOST_SAMPLES] if isinstance(s, Near)]
     more = len(samples) - MOST_SAMPLES
     return section(
         "samples",
@@ -22,14 +23,18 @@ def draw_samples(samples: Sequence[Sample]) -> Html:
         _says(samples),
         tag("div", *fills, class_="fills") if fills else EMPTY,
         tag("div", *texts, class_="texts") if texts else EMPTY,
+        tag("div", *words, class_="nears") if words else EMPTY,
         tag("p", f"{more:,} more are in samples.json.", class_="remark") if more > 0 else EMPTY,
     )
 
 
 def _says(samples: Sequence[Sample]) -> str:
+    asked = [s for s in samples if not isinstance(s, Near)]
+    if not asked:
+        return "Words, from frequent to rare, and those whose vectors are nearest, with the cosine."
     said = "What the network answers"
-    said += " before its first step" if any(s.before for s in samples) else ""
-    both = any(s.before for s in samples) and any(s.after for s in samples)
+    said += " before its first step" if any(s.before for s in asked) else ""
+    both = any(s.before for s in asked) and any(s.after for s in asked)
     return f"{said} and after its last." if both else f"{said}."
 
 
@@ -97,3 +102,17 @@ def _generated(sample: Generate) -> Html:
     ]
     how = tag("p", sample.settings, class_="remark") if sample.settings else EMPTY
     return tag("article", tag("div", *drawn, class_="sides"), how, class_="sample generated")
+
+
+def _near(sample: Near) -> Html:
+    rows = [
+        tag(
+            "li",
+            tag("span", word, class_="token", dir="auto", title=word),
+            tag("b", f"{cosine:.2f}"),
+            bar(cosine),
+        )
+        for word, cosine in sample.neighbors[:MOST_GUESSES]
+    ]
+    shown = tag("p", tag("mark", cut(sample.word, MOST_CHARACTERS)), class_="sentence", dir="auto")
+    return tag("article", shown, tag("div", tag("ol", *rows), class_="blank"), class_="sample")

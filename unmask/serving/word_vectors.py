@@ -16,28 +16,26 @@ from unmask.config import to_dict
 from unmask.files import whole
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published
+from unmask.serving.record import Near
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
 from unmask.training.log import Log, Report, Stream, Sums
 from unmask.training.recipe import Recipe
 from unmask.vectors.corpus import Lexicon, count_ids, lexicon_of, of_shards
-from unmask.vectors.learning import METHODS, NGRAMS, Learning, Method, Step, Told, begin
+from unmask.vectors.learning import KEYS, METHODS, NGRAMS, Learning, Method, Step, Told, begin
 from unmask.vectors.lsa import Lsa
 from unmask.vectors.phrases import joined
+from unmask.vectors.space import Space
 from unmask.vectors.svd import Svd
 
-OWN = (
-    "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
-    "tokenizer", "vocab_size", "unit", "rate", "steps", "seed", "log_every", "checkpoint_every",
-    "keep",
-)  # fmt: skip
-"""Keys of a recipe that word vectors depend on. How many steps there are follows from the text."""
 UNITS = ("document", "paragraph", "sentence")
 COUNTS = "counts"
 """The folder of a run in which pairs are counted."""
 PHRASES = "phrases"
 """The folder of a run with the text whose phrases are joined."""
+SHOWN = 12
+"""Words of the report, at most, with those that are near."""
 TERM = "neighbors"
 """What the log calls the loss."""
 
@@ -65,7 +63,7 @@ def check_recipe(recipe: Recipe, usual: Recipe, *, long: bool) -> None:
         )
     mine, theirs = to_dict(recipe), to_dict(usual)
     for key, value in mine.items():
-        if key not in (*OWN, "kind") and value != theirs[key]:
+        if key not in (*KEYS, "kind") and value != theirs[key]:
             raise ValueError(f"{key}: word vectors have no {key}, got {value!r}")
     if other := recipe.architecture.keys() - {"d_model"}:
         raise ValueError(f"architecture.{min(other)}: word vectors have d_model alone, their width")
@@ -198,6 +196,16 @@ class Job:
         """What was learned from, for people."""
         n = self.words.n_words
         return f"{n:,} words of text, {len(self.words):,} of them different"
+
+    def near(self) -> tuple[Near, ...]:
+        """Return some words, from frequent to rare, each with those that are nearest to it."""
+        space, n = Space(self.words.words, self.learning.vectors()), len(self.words)
+        rows = np.unique(np.geomspace(n // 200 + 1, n // 2 + 1, SHOWN).astype(int) - 1)
+        words = [space.words[row] for row in rows]
+        return tuple(
+            Near(word=word, neighbors=tuple((one.word, one.score) for one in some))
+            for word, some in zip(words, space.neighbors(words, 5), strict=True)
+        )
 
     def opened(self) -> Opened:
         """Return the model: a table of vectors, zeros of what is no word."""

@@ -30,6 +30,12 @@ FAMILY = "word-vectors"
 NGRAMS = "fasttext.bin"
 """The file of a run with the vectors of n-grams: a model as fastText's own program writes it."""
 METHODS = (Skipgram, Cbow, Glove, Svd, Lsa)
+KEYS = (
+    "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
+    "tokenizer", "vocab_size", "unit", "rate", "steps", "seed", "log_every", "checkpoint_every",
+    "keep",
+)  # fmt: skip
+"""Keys of a recipe that word vectors depend on. How many steps there are follows from the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
