@@ -144,7 +144,7 @@ MINIS = (
     _mini(SKIPGRAM, Skipgram()),
     _mini(CBOW, Cbow()),
     _mini(FASTTEXT_SKIPGRAM, Skipgram(ngrams=Ngrams(buckets=200_000))),
-    _mini(GLOVE_300, Glove()),
+    _mini(GLOVE_300, Glove(x_max=10.0)),  # as the released demo, which has 17 million words
     _mini(SVD, Svd(contexts=True)),
     _mini(LSA, Lsa()),
 )
