@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import BILOU, IOB2, IOBES
 
 from unmask.finetuning.metrics import entities, entity_scores
 from unmask.finetuning.spans import (
@@ -18,10 +19,11 @@ from unmask.finetuning.spans import (
     scheme_of,
     to_tags,
     types_of,
+    unread,
 )
 from unmask.heads.crf import EDGE
 
-SCHEMES = ("BIO", "BIOES", "IOB1")
+SCHEMES = ("BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO")
 TYPES = ("PER", "LOC", "a-b")
 schemes = st.sampled_from(SCHEMES)
 any_tag = st.sampled_from(["O", *(f"{p}-{t}" for p in "BIES" for t in TYPES)])
@@ -122,9 +124,9 @@ def test_entities_that_cannot_be_written_are_an_error(found) -> None:
         to_tags(found, 3, "BIO")
 
 
-@pytest.mark.parametrize("tag", ["NOUN", "B-", "I", "X-PER", ""])
+@pytest.mark.parametrize("tag", ["NOUN", "B-", "X", "X-PER", ""])
 def test_what_is_no_tag_is_an_error(tag) -> None:
-    with pytest.raises(ValueError, match=f"with a type, got '{tag}'"):
+    with pytest.raises(ValueError, match=f"a type, got '{tag}'"):
         repair(["O", tag], "BIO")
 
 
@@ -138,6 +140,20 @@ def test_what_is_no_tag_is_an_error(tag) -> None:
         ("O S-X", "BIOES"),
         ("NOUN VERB", None),
         ("O", None),
+        ("O B-X I-X L-X U-X", "BILOU"),
+        ("O U-X", "BILOU"),
+        ("O B-X L-X", "BILOU"),
+        ("O B-X M-X E-X S-X", "BMES"),
+        ("B M E S", "BMES"),
+        ("O B-X M-X E-X W-X", "BMEWO"),
+        ("O B I", "BIO"),
+        ("O I", "IOB1"),
+        ("B I", "BIO"),
+        ("B E S", "BIOES"),
+        ("O B I B-X", None),
+        ("O B-X M-X L-X", None),
+        ("S", None),
+        ("B", None),
     ],
 )
 def test_scheme_of_labels(labels, scheme) -> None:
@@ -156,6 +172,46 @@ def test_sentences_in_iob1_are_known_by_it_if_an_entity_begins_with_i(tags) -> N
     assume(entities(tags))
     written = repair(tags, "IOB1")
     assert scheme_of(written, [written]) == "IOB1"
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("BILOU", BILOU), ("BIOES", IOBES), ("BIO", IOB2)])
+@given(rows=st.lists(st.tuples(anything, anything), min_size=1, max_size=4))
+def test_scores_of_each_scheme_are_those_that_seqeval_gives_it(name, theirs, rows) -> None:
+    """Its strict mode, which alone knows BILOU, reads only what obeys the scheme."""
+    kept = [[repair(tags[: min(map(len, row))], name) for tags in row] for row in rows]
+    truth, said = ([row[i] for row in kept] for i in (0, 1))
+    found = sum(tag != "O" for tags in truth for tag in tags)
+    assume(found and any(tag != "O" for tags in said for tag in tags))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = f1_score(truth, said, mode="strict", scheme=theirs, zero_division=0)
+    ours = entity_scores(truth, said).f1
+    # Its micro average is of counts, as ours is.
+    assert ours == pytest.approx(expected)
+
+
+@given(st.lists(st.sampled_from(["O", *"BIES"]), max_size=12))
+def test_tags_without_types_are_read_as_seqeval_reads_them(tags) -> None:
+    theirs = [(start, end + 1) for _, start, end in get_entities(tags)]
+    assert [(start, end) for start, end, _ in entities(tags)] == theirs
+
+
+@pytest.mark.parametrize(
+    ("labels", "odd"),
+    [
+        ("O B-X I-X", None),
+        ("O B I", None),
+        ("NOUN VERB", None),
+        ("O B-X I-X C-X", "C-X"),
+        ("O B-X M-X L-X", "M-X"),
+        ("O X-B X-I", "X-B"),
+        ("O B_X I_X", "B_X"),
+        ("O b-x i-x", "b-x"),
+        ("B-X B-Y NOUN O", "NOUN"),
+    ],
+)
+def test_labels_that_only_look_like_entities_are_told(labels, odd) -> None:
+    assert unread(labels.split()) == odd
 
 
 def test_impossible_pairs_of_bio() -> None:

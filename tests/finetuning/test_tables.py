@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,57 @@ def test_sentences_of_conll_are_rows(tmp_path: Path) -> None:
     assert table.column("words") == [["EU", "rejects"], ["#"]]
     assert table.column("3") == [["B-ORG", "O"], ["O"]]
     assert table.where(1).endswith(":7")
+
+
+@pytest.mark.parametrize("parted", ["\t", " "])
+@pytest.mark.parametrize(
+    "word", ["#newparents", "#newdoc", "#a=b", "#", "#newpar", "#global.x", "##"]
+)
+@pytest.mark.parametrize("begins", [True, False])
+def test_words_that_begin_with_a_hash_are_words(tmp_path, word, parted, begins) -> None:
+    """In tweets many do; in files of features a column says Case=Nom."""
+    for tag in ("O", "Case=Nom"):
+        rows = [f"{word}{parted}{tag}", f"some{parted}O", f"other{parted}Case=Nom"]
+        rows = rows if begins else [rows[1], rows[2], rows[0]]
+        table = read(write(tmp_path, "a.conll", "\n".join(rows) + "\n\nlast O\n"))
+        assert sorted(table.column("words")[0]) == sorted([word, "some", "other"])
+        assert len(table.column("words")) == 2
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# newdoc", "# newdoc id = a", "# newpar", "# sent_id = 1", "# text = a b c", "# text = a\tb",
+     "# global.columns = A B", "# "],
+)  # fmt: skip
+def test_comments_before_a_sentence_are_left_out(tmp_path, comment) -> None:
+    path = write(tmp_path, "a.conll", f"{comment}\na B\nb O\n\n{comment}\n{comment}\n# O\nc B\n")
+    table = read(path)
+    assert table.column("words") == [["a", "b"], ["#", "c"]]
+    assert [table.where(i)[-2:] for i in (0, 1)] == [":2", ":7"]
+
+
+def test_a_comment_within_a_sentence_is_no_comment(tmp_path) -> None:
+    fails(write(tmp_path, "a.conll", "a O\n# sent_id = 2\nb O\n"), r"a\.conll:2: 4 fields")
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2009", "\u202f", "\x0b", "\x0c", "\x85"])
+@pytest.mark.parametrize("parted", ["\t", " ", "  "])
+def test_only_spaces_and_tabs_part_columns(tmp_path, space, parted) -> None:
+    word = f"10{space}000"
+    path = write(tmp_path, "a.conll", f"{word}{parted}B\nx{parted}O\n{space}{parted}O\n")
+    assert read(path).column("words") == [[word, "x", space]]
+    name = unicodedata.name(space, "a control character")
+    fails(
+        write(tmp_path, "b.conll", f"x O\ny{space}O\n"),
+        rf"b\.conll:2: 1 field, .*; only spaces and tabs part columns, not its "
+        rf"U\+{ord(space):04X} \({name}\)",
+    )
+
+
+@pytest.mark.parametrize("number", ["x", "0", "-1", "\uff11", "1-", "1.0", "01", ""])
+def test_an_id_of_conllu_is_a_number_a_range_or_an_empty_nodes(tmp_path, number) -> None:
+    line = "\t".join([number, "a", *["_"] * 8])
+    fails(write(tmp_path, "a.conllu", f"# newdoc\n{line}\n"), r"a\.conllu:2: a word's id must be")
 
 
 def test_words_of_conllu_are_read_without_ranges_and_empty_nodes(tmp_path: Path) -> None:

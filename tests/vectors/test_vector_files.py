@@ -4,6 +4,7 @@ import gzip
 import lzma
 import os
 import pickle
+import re
 import struct
 
 import numpy as np
@@ -183,8 +184,9 @@ BINARY = b"3 2\n" + b"".join(w + struct.pack("<2f", 0.1, 0.2) for w in (b"a ", b
         (BINARY.replace(b"3 2", b"3 3"), "3 words of 3 numbers, for which its 34 bytes"),
         (BINARY.replace(b"b ", b"b_"), "word 3, at byte 34, does not end"),
         (
-            BINARY.replace(b"c ", b"\nc ")[:-8] + struct.pack("<2f", 1, np.nan),
-            "at byte 24: number 2 of 'c' is nan",
+            BINARY.replace(b"b ", b"\nb ").replace(b"c ", b"\nc ")[:-8]
+            + struct.pack("<2f", 1, np.nan),
+            "at byte 25: number 2 of 'c' is nan",
         ),
     ],
 )
@@ -193,6 +195,38 @@ def test_what_is_wrong_with_a_binary_is_told_with_its_byte(data, said, file) -> 
     with pytest.raises(ValueError, match=said) as error:
         read_vectors(path)
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("newline", [b"\n", b""])
+@pytest.mark.parametrize("width", [2, 3, 8, 300])
+@pytest.mark.parametrize(
+    "word", ["New York", "a b", " a", "a ", "a b c d", "日 本", "x\0y", "\0", "a\nb", "a\tb"]
+)
+def test_a_binary_with_a_word_of_two_is_refused_with_its_number(file, word, width, newline) -> None:
+    rng = np.random.default_rng(width)
+    for place in (0, 1, 4, 5):
+        words = [*"abcdef"]
+        words[place] = word
+        rows = rng.standard_normal((6, width)).astype("<f4")
+        data = b"".join(
+            w.encode() + b" " + row.tobytes() + newline for w, row in zip(words, rows, strict=True)
+        )
+        path = file("w.bin", b"6 %d\n" % width + data)
+        with pytest.raises(ValueError, match=r"w\.bin: ") as raised:
+            read_vectors(path, form="word2vec-binary")
+        assert "\n" not in str(raised.value)
+        said = re.search(r"word ([0-9]+)", str(raised.value))
+        if said is not None:  # the last word's rest is more than the header says
+            assert int(said[1]) in (place + 1, place + 2, place + 3)
+
+
+def test_words_that_are_not_utf8_behind_rows_with_a_space_are_read(file) -> None:
+    """A byte of a number may be a space."""
+    rows = [struct.pack("<f", x) for x in (1.25, 2.5)]
+    first = b" " + rows[0][1:]
+    for after in (b"\xe9clair", b"caf\xe9", b"b"):
+        data = b"2 1\na " + first + b"\n" + after + b" " + rows[1]
+        assert len(read_vectors(file("u.bin", data), form="word2vec-binary")) == 2
 
 
 def test_a_binary_that_is_packed_and_cut_is_told(file) -> None:
@@ -441,6 +475,22 @@ def test_fasttext_models_that_cannot_be_read_are_told(facebook, tmp_path) -> Non
     (tmp_path / "v.bin").write_bytes(data)
     with pytest.raises(ValueError, match="makes no sense"):
         read_vectors(tmp_path / "v.bin")
+
+
+def test_fasttext_models_with_sizes_that_cannot_be_are_told_or_cost_nothing(facebook, tmp_path):
+    data = bytearray(facebook[0].read_bytes())
+    least, most = 8 + 4 * 9, 8 + 4 * 10
+    assert struct.unpack_from("<2i", data, least) == (1, 4)
+    long = data.copy()
+    struct.pack_into("<i", long, most, 2**31 - 1)
+    (tmp_path / "long.bin").write_bytes(long)
+    assert len(read_vectors(tmp_path / "long.bin"))
+    head = 8 + 4 * 12 + 8 + 28  # the dictionary begins
+    at = data.index(b"\0", head) + 1
+    struct.pack_into("<q", data, at, -1)
+    (tmp_path / "count.bin").write_bytes(data)
+    with pytest.raises(ValueError, match=r"count\.bin: word 1 was seen -1 times"):
+        read_vectors(tmp_path / "count.bin")
 
 
 def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook, tmp_path) -> None:

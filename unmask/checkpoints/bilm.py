@@ -235,6 +235,10 @@ def _theirs(own: list[np.ndarray], kind: Kind) -> np.ndarray:
     return x
 
 
+_SMALL, _PACKED = 2**20, 32
+"""Bytes of an array that may be more than the file holds of it, and how many times more a larger
+one may be: weights are numbers that hardly shrink."""
+
 _AXES: Mapping[Kind, int] = {"transposed": 2, "filters": 4, "gates": 2, "gate_biases": 1}
 
 
@@ -258,6 +262,12 @@ def _array(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarray:
     odd = kind in ("gates", "gate_biases") and where.shape[-1:] and where.shape[-1] % 4
     if len(where.shape) != _AXES.get(kind, len(where.shape)) or odd:
         raise ValueError(f"{path}: {name} has shape {list(where.shape)}, which cannot be")
+    held, size = int(where.id.get_storage_size()), where.size * where.dtype.itemsize
+    if size > max(_SMALL, _PACKED * held):
+        raise ValueError(
+            f"{path}: {name} has shape {list(where.shape)}, of {size:,} bytes, but the file holds "
+            f"{held:,} of them"
+        )
     return np.asarray(where[()], np.float32)
 
 

@@ -157,15 +157,17 @@ def entity_scores(truth: Tags, said: Tags) -> Found:
 def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     """List the entities of a sentence: first word, one past the last, type.
 
-    A tag is "O" or a part (B, I, E or S), a hyphen and a type. As in `conlleval` (Tjong Kim Sang
-    and De Meulder 2003, aclanthology.org/W03-0419, section 2.4) any sequence has a reading: an I
-    without a beginning begins an entity, and so does one whose type is not that of the word before.
-    So IOB1, IOB2 and IOBES are all read right.
+    A tag is "O" or a part (B, I, E or S, or what other schemes call these), a hyphen and a type;
+    without a type that is "". As in `conlleval` (Tjong Kim Sang and De Meulder 2003,
+    aclanthology.org/W03-0419, section 2.4) any sequence has a reading: an I without a beginning
+    begins an entity, and so does one whose type is not that of the word before. So all of `SCHEMES`
+    are read right.
     """
     found: list[tuple[int, int, str]] = []
     begin, before, kind = 0, "O", ""
     for i, tag in enumerate([*tags, "O"]):
         part, _, now = tag.partition("-")
+        part = PARTS.get(part, part)
         inside = before != "O"
         ends = inside and (part in "OBS" or before in "ES" or now != kind)
         if ends:
@@ -176,10 +178,29 @@ def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     return found
 
 
+SCHEMES: Mapping[str, str] = {
+    "BIO": "BI", "IOB1": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW",
+}  # fmt: skip
+"""How each scheme calls the first word of an entity, those within, the last, and one that is alone;
+a scheme with two letters has no names of their own for the latter two."""
+
+PARTS: Mapping[str, str] = {"L": "E", "U": "S", "M": "I", "W": "S"}
+"""BIOES's letters for those that other schemes have in their place."""
+
+
 def marks_entities(labels: Sequence[str]) -> bool:
-    """Say whether tags mark entities: all are "O" or a B, I, E or S with a type, not all "O"."""
-    parts = [label.partition("-") for label in labels if label != "O"]
-    return bool(parts) and all(part in ("B", "I", "E", "S") and kind for part, _, kind in parts)
+    """Say whether tags mark entities: all are "O" or, of one scheme, a part with a type.
+
+    Not so if all are "O". Parts without any type (B, I, O) mark entities of one kind, as seqeval
+    reads them.
+    """
+    found = [label.partition("-") for label in labels if label != "O"]
+    letters = {part for part, _, _ in found}
+    if not any(letters <= set(scheme) for scheme in SCHEMES.values()):
+        return False
+    if any(hyphen for _, hyphen, _ in found):
+        return all(kind for _, _, kind in found)
+    return ("B" in letters and len(letters) > 1) or (bool(letters) and "O" in labels)
 
 
 def of_classes(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from unmask.finetuning.tables import WORDS, Table
+from unmask.finetuning.conll import WORDS
+from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Item, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, listed, named

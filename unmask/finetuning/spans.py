@@ -1,23 +1,25 @@
-"""Entities <-> tags of words: the schemes BIO, BIOES and IOB1, repaired and translated.
+"""Entities <-> tags of words: BIO, BIOES and the other schemes, repaired and translated.
 
 How tags that break their scheme are read is said once, by `metrics.entities`, as `conlleval` does.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from unmask.finetuning.metrics import entities, marks_entities
+from unmask.finetuning.metrics import PARTS, SCHEMES, entities, marks_entities
 from unmask.heads.crf import EDGE
 
-Scheme = Literal["BIO", "BIOES", "IOB1"]
+Scheme = Literal["BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO"]
 """BIO: an entity is B, then I's (IOB2: Tjong Kim Sang and Veenstra 1999, aclanthology.org/E99-1023,
 section 2.1). IOB1: I's; B only where it follows an entity of its own type (Ramshaw and Marcus 1995,
-aclanthology.org/W95-0107). BIOES: B, I's, E; alone, S (Ratinov and Roth 2009,
-aclanthology.org/W09-1119, as BILOU)."""
+aclanthology.org/W95-0107). BIOES: B, I's, E; alone, S. The same with other letters: BILOU (Ratinov
+and Roth 2009, aclanthology.org/W09-1119), BMES (Xue 2003, aclanthology.org/O03-4002, of
+characters), BMEWO. Tags without types ("B", "I", "O") are of one type, ""."""
 Entity = tuple[int, int, str]
 """First word, one past the last, type."""
 
-_PARTS = {"BIO": "BI", "IOB1": "BI", "BIOES": "BIES"}
+_LOOKS = re.compile(r"[A-Za-z][-_]\w.*|.*\w[-_][BIESLUMW]")
 
 
 def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> Scheme | None:
@@ -32,9 +34,10 @@ def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) ->
     """
     if not marks_entities(labels):
         return None
-    parts = {label[0] for label in labels}
-    if parts & set("ES"):
-        return "BIOES"
+    parts = {label[0] for label in labels if label != "O"}
+    if not parts <= set("BI"):
+        named: tuple[Scheme, ...] = ("BIOES", "BILOU", "BMES", "BMEWO")
+        return next(scheme for scheme in named if parts <= set(SCHEMES[scheme]))
     if "B" not in parts:
         return "IOB1"
     begins = [
@@ -46,6 +49,21 @@ def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) ->
     return "IOB1" if bare and all(follows for part, follows in begins if part == "B") else "BIO"
 
 
+def unread(labels: Sequence[str]) -> str | None:
+    """Return a label for which labels mark no entities although they look it; None: they do not.
+
+    They look it where at least half, "O" aside, are a letter and a type, in either order.
+    """
+    others = [label for label in labels if label != "O"]
+    looks = [label for label in others if _LOOKS.fullmatch(label)]
+    if not others or 2 * len(looks) < len(others) or marks_entities(labels):
+        return None
+    letters = {label.partition("-")[0] for label in labels}
+    known = max(SCHEMES.values(), key=lambda scheme: len(letters & set(scheme)))
+    odd = (label for label in others if label[:1] not in known or label[1:2] != "-")
+    return next(odd, others[0])
+
+
 def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
     """Write the entities of a sentence as tags.
 
@@ -53,7 +71,7 @@ def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
         ValueError: entities overlap, are empty, or end behind the sentence.
     """
     tags = ["O"] * n_words
-    end, before = 0, ""
+    end, before = 0, None
     for start, stop, kind in sorted(found):
         if not end <= start < stop <= n_words:
             raise ValueError(
@@ -62,15 +80,21 @@ def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
             )
         follows = start == end and kind == before
         for i, part in enumerate(_parts(stop - start, scheme, follows=follows), start):
-            tags[i] = f"{part}-{kind}"
+            tags[i] = _tag(part, kind)
         end, before = stop, kind
     return tags
 
 
+def _tag(part: str, kind: str) -> str:
+    return f"{part}-{kind}" if kind else part
+
+
 def _parts(n: int, scheme: Scheme, *, follows: bool) -> list[str]:
-    if scheme == "BIOES":
-        return ["S"] if n == 1 else ["B", *["I"] * (n - 2), "E"]
-    return ["B" if scheme == "BIO" or follows else "I", *["I"] * (n - 1)]
+    begin, within, *others = SCHEMES[scheme]
+    if others:
+        last, alone = others
+        return [alone] if n == 1 else [begin, *[within] * (n - 2), last]
+    return [begin if scheme == "BIO" or follows else within, *[within] * (n - 1)]
 
 
 def repair(tags: Sequence[str], scheme: Scheme) -> list[str]:
@@ -80,12 +104,18 @@ def repair(tags: Sequence[str], scheme: Scheme) -> list[str]:
     lacks. Tags of another scheme are translated.
 
     Raises:
-        ValueError: a tag is neither "O" nor B, I, E or S with a type.
+        ValueError: a tag is neither "O" nor a scheme's letter, with a type or without.
     """
     for tag in tags:
-        if tag != "O" and not marks_entities([tag]):
-            raise ValueError(f"a tag must be 'O' or B-, I-, E- or S- with a type, got {tag!r}")
+        if not marks_entities(["O", tag]) and tag != "O":
+            raise ValueError(
+                f"a tag must be 'O' or one of {', '.join(_LETTERS)}, with a hyphen and a type, "
+                f"got {tag!r}"
+            )
     return to_tags(entities(tags), len(tags), scheme)
+
+
+_LETTERS = tuple(dict.fromkeys("".join(SCHEMES.values())))
 
 
 def types_of(labels: Iterable[str]) -> tuple[str, ...]:
@@ -95,13 +125,14 @@ def types_of(labels: Iterable[str]) -> tuple[str, ...]:
 
 def labels_of(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     """List all labels of a scheme, "O" first: what `repair` writes is among them."""
-    return ("O", *(f"{part}-{kind}" for kind in types for part in _PARTS[scheme]))
+    return ("O", *(_tag(part, kind) for kind in types for part in SCHEMES[scheme]))
 
 
 def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
     """Say whether a tag may stand behind another; None: the edge of the sentence."""
     left, _, kind_left = (before or "O").partition("-")
     right, _, kind_right = (tag or "O").partition("-")
+    left, right = PARTS.get(left, left), PARTS.get(right, right)
     same = kind_left == kind_right
     if scheme == "BIO":
         return right != "I" or (left != "O" and same)

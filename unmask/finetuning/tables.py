@@ -8,20 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from unmask.finetuning import squad
+from unmask.finetuning import conll, squad
 from unmask.finetuning.class_names import class_names, with_names
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
-from unmask.text.lines import EncodingErrors, blank, decoded, lines
-from unmask.text.records import LONGEST, listed, named, one_line
-
-WORDS = "words"
-"""What the first column of a .conll file is called, which has no header; the others are "2", "3",
-..."""
-
-_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_COMMENT = re.compile(r"#\s*(\S+\s*=|newdoc|newpar|global\.)")
-_ANY_COMMENT = re.compile("#")
-_DOCUMENT = "-DOCSTART-"
+from unmask.text.lines import EncodingErrors, blank, decoded
+from unmask.text.records import LONGEST, listed, named, one_line, whole_lines
 
 _VALUES = 2**23  # values in a .json file, each of which takes up to 80 times its length
 _MEMBER = re.compile(r"(.+)\[(\d+)\]")
@@ -218,9 +209,10 @@ def _read(
     path: Path, ending: str, header: tuple[str, ...], tagged: bool, errors: EncodingErrors
 ) -> tuple[tuple[str, ...], list[Row]]:
     if ending == ".conllu":
-        return _CONLLU, list(_conllu(path, errors))
+        return conll.CONLLU, list(conll.conllu(path, errors))
     if ending in (".conll", ".iob", ".bio") or (tagged and ending in (".txt", ".tsv")):
-        return _conll(path, header, errors)
+        columns, rows = conll.conll(path, header, errors)
+        return columns, [*rows]
     if ending in (".jsonl", ".ndjson"):
         return _jsonl(path, errors)
     if ending == ".json":
@@ -240,9 +232,7 @@ def _read(
 def _lines(
     path: Path, errors: EncodingErrors, *, blanks: bool = False
 ) -> Iterator[tuple[int, str]]:
-    for number, line, goes_on in lines(path, LONGEST, errors):
-        if goes_on:
-            raise ValueError(f"{path}:{number}: a line of more than {LONGEST:,} characters")
+    for number, line in whole_lines(path, errors):
         if blanks or not blank(line):
             yield number, line
 
@@ -255,15 +245,11 @@ def _table(
     for number, fields in rows:
         if len(fields) != len(columns):
             raise ValueError(
-                f"{path}:{number}: {_fields(len(fields))}, but there are {len(columns)} columns "
-                f"({listed(columns)})"
+                f"{path}:{number}: {conll.count(len(fields))}, but there are {len(columns)} "
+                f"columns ({listed(columns)})"
             )
         kept.append((number, tuple(fields)))
     return columns, kept
-
-
-def _fields(n: int) -> str:
-    return "1 field" if n == 1 else f"{n} fields"
 
 
 def _tsv(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
@@ -434,60 +420,3 @@ def _parquet(path: Path) -> tuple[tuple[str, ...], list[Row]]:
             ]
     rows = list(zip(*columns, strict=True))
     return tuple(table.column_names), [(i + 1, row) for i, row in enumerate(rows)]
-
-
-def _conll(
-    path: Path, header: tuple[str, ...], errors: EncodingErrors
-) -> tuple[tuple[str, ...], list[Row]]:
-    """Read a word a line, its columns parted by tabs or else spaces, sentences by blank lines."""
-    columns = header
-    rows: list[Row] = []
-    for number, sentence in _sentences(path, errors, _COMMENT):
-        words: list[list[str]] = []
-        for n, line in sentence:
-            if line.startswith(_DOCUMENT):
-                continue
-            fields = line.split("\t") if "\t" in line else line.split()
-            columns = columns or (WORDS, *(str(i) for i in range(2, len(fields) + 1)))
-            if len(fields) != len(columns):
-                raise ValueError(
-                    f"{path}:{n}: {_fields(len(fields))}, but there are {len(columns)} columns "
-                    f"({listed(columns)})"
-                )
-            words.append(fields)
-        if words:
-            rows.append((number, tuple(list(column) for column in zip(*words, strict=True))))
-    return columns, rows
-
-
-def _conllu(path: Path, errors: EncodingErrors) -> Iterator[Row]:
-    """Read CoNLL-U (universaldependencies.org/format.html): words, no ranges and empty nodes."""
-    for number, sentence in _sentences(path, errors, _ANY_COMMENT):
-        words: list[list[str]] = []
-        for n, line in sentence:
-            fields = line.split("\t")
-            if len(fields) != len(_CONLLU):
-                raise ValueError(
-                    f"{path}:{n}: {_fields(len(fields))}, but a word of .conllu has "
-                    f"{len(_CONLLU)}, parted by tabs"
-                )
-            if fields[0].isdigit():
-                words.append(fields)
-        if words:
-            yield number, tuple(list(column) for column in zip(*words, strict=True))
-
-
-def _sentences(
-    path: Path, errors: EncodingErrors, comment: re.Pattern[str]
-) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """Yield the lines between blank ones, comments left out, and the number of the first."""
-    held: list[tuple[int, str]] = []
-    for number, line in _lines(path, errors, blanks=True):
-        if not blank(line):
-            if not comment.match(line):
-                held.append((number, line))
-        elif held:
-            yield held[0][0], held
-            held = []
-    if held:
-        yield held[0][0], held

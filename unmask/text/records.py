@@ -39,7 +39,7 @@ def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterato
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
     """
-    for number, line in _lines(path, errors):
+    for number, line in whole_lines(path, errors):
         if blank(line):
             continue
         where = f"{path}:{number}"
@@ -74,7 +74,9 @@ def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
     Raises:
         ValueError: the header lacks the column, or a row has not as many fields as the header.
     """
-    rows = ((n, line.split("\t", _FIELDS)) for n, line in _lines(path, errors) if not blank(line))
+    rows = (
+        (n, line.split("\t", _FIELDS)) for n, line in whole_lines(path, errors) if not blank(line)
+    )
     yield from _table(path, column, rows, "no field can hold a tab or a line end; .csv can")
 
 
@@ -126,7 +128,12 @@ def _without_surrogates(text: str, where: str, errors: EncodingErrors) -> str:
     return text
 
 
-def _lines(path: Path, errors: EncodingErrors) -> Iterator[Record]:
+def whole_lines(path: Path, errors: EncodingErrors) -> Iterator[Record]:
+    """Yield the lines of a file of which each is understood only whole, numbered from 1.
+
+    Raises:
+        ValueError: one has more than `LONGEST` characters, or as of `lines`.
+    """
     for number, line, goes_on in lines(path, LONGEST, errors):
         if goes_on:
             raise ValueError(
@@ -174,7 +181,7 @@ def _table(
 def _csv_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
     """Join the lines of a row: quotes come in pairs, so after an odd number of them it goes on."""
     begin, held = 0, bytearray()  # no list of lines: a hundred million empty ones would not fit
-    for number, line in _lines(path, errors):
+    for number, line in whole_lines(path, errors):
         odd = line.count('"') % 2
         if not begin and not odd:
             if not blank(line):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from unmask.text.compressed import compression, pieces
 from unmask.vectors.gathered import Gathered
@@ -18,6 +19,12 @@ _NUMBER = np.dtype("<f4")
 LONGEST = 2**16
 """Bytes of a word, or of the header."""
 _SPACE = re.compile(rb"\s*")
+_NEVER = re.compile(rb"[\0\t\n\r]")  # word2vec's own program ends words at them
+_LARGE, _APART = 1e9, 1e12
+_SPACED = (
+    "holds a space, at which this format ends a word: it cannot be read; write it as "
+    "word2vec-text, or with _ for spaces"
+)
 
 
 class Source:
@@ -58,11 +65,103 @@ class Source:
         return bool(piece)
 
 
+class _Framed:
+    """Words as they come, each checked to begin where the row before it ends.
+
+    A word with a space would end too early: what is read as its numbers would begin with the rest
+    of it, and the next word with the last bytes of its numbers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read = 0
+        self.parted: bool | None = None  # whether a newline stands before each word but the first
+        self.before, self.row, self.other = b"", b"", b""
+
+    def word(self, data: bytes, row: bytes) -> bytes:
+        """Return a word without the newline before it.
+
+        Raises:
+            ValueError: it holds what no word of this format can, or the one before it did.
+        """
+        self.read += 1
+        parted, word = data.startswith(b"\n"), data.lstrip(b"\n")
+        if self.read > 1:
+            self._check(word, parted)
+        if (odd := _NEVER.search(word)) is not None:
+            raise ValueError(
+                f"{self.path}: word {self.read:,} ({_shown(word)}) holds the byte "
+                f"0x{odd[0].hex()}, which no word of a binary file can: it is damaged, or a word "
+                f"before it {_SPACED}"
+            )
+        self.before, self.row, self.other = word, row, self.row
+        return word
+
+    def _check(self, word: bytes, parted: bool) -> None:
+        if (rest := _rest(self.row, word, self.other)) is not None:
+            whole = self.before + b" " + rest
+            raise ValueError(f"{self.path}: word {self.read - 1:,} ({_shown(whole)}) {_SPACED}")
+        if self.read == 2:
+            self.parted = parted
+        elif parted != self.parted:
+            found, others = ("a", "none") if parted else ("no", "one")
+            raise ValueError(
+                f"{self.path}: {found} newline stands before word {self.read:,} "
+                f"({_shown(word)}), and {others} before those before it: it is damaged, or a word "
+                f"before it {_SPACED}"
+            )
+
+
+def _rest(row: bytes, after: bytes, other: bytes) -> bytes | None:
+    """Return the end of a word that stands before its numbers, and is read as these; None: none.
+
+    So it is if numbers begin with text and a space, the next word is text behind as many bytes, and
+    the numbers are of sizes that those of a vector, or of another row, have not: shifted by some
+    bytes, exponents are any.
+    """
+    at = -1
+    while (at := row.find(b" ", at + 1, len(after))) >= 0 and _is_text(row[:at]):
+        if _is_text(after[at + 1 :].lstrip(b"\n")):
+            return row[:at] if _odd(row, other) else None
+    return None
+
+
+def _odd(row: bytes, other: bytes) -> bool:
+    sizes, usual = _sizes(row), _sizes(other)
+    if not len(sizes):
+        return False
+    least, most = float(sizes.min()), float(sizes.max())
+    if not most < np.inf or most > _APART * least:
+        return True
+    scale = float(usual.max()) if len(usual) else 1.0
+    return not scale / _LARGE < most < scale * _LARGE
+
+
+def _sizes(row: bytes) -> Float[np.ndarray, "d"]:
+    """Return the sizes of numbers, without zeros."""
+    with np.errstate(invalid="ignore"):
+        sizes = np.abs(np.frombuffer(row, _NUMBER).astype(np.float64))
+    return sizes[sizes != 0]
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return data.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _shown(word: bytes) -> str:
+    text = word.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
+
+
 def read_binary(path: Path, *, limit: int | None = None) -> Space:
     """Read vectors in word2vec's binary format.
 
     Raises:
-        ValueError: the header is wrong, the file is truncated, or a number is not finite.
+        ValueError: the header is wrong, the file is truncated, a word holds a space or a NUL, or a
+            number is not finite.
     """
     source = Source(path)
     line = source.until(b"\n")
@@ -84,6 +183,7 @@ def read_binary(path: Path, *, limit: int | None = None) -> Space:
     made = Gathered(
         path, width, lambda at: f"{path}: at byte {at}", f": it is damaged, or {says} wrongly"
     )
+    framed = _Framed(path)
     while made.read < min(n_words, limit or n_words):
         begin = source.offset
         word = source.until(b" ")
@@ -93,7 +193,7 @@ def read_binary(path: Path, *, limit: int | None = None) -> Space:
                 f"{path}: word {made.read + 1:,}, at byte {begin}, does not end: {says}, so it is "
                 "truncated or damaged, or its header is wrong"
             )
-        made.add(word.lstrip(b"\n"), np.frombuffer(row, _NUMBER), begin)
+        made.add(framed.word(word, row), np.frombuffer(row, _NUMBER), begin)
     if limit is None or limit >= n_words:
         _check_end(source, says)
     return made.space()

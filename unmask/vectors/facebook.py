@@ -57,12 +57,20 @@ class Composed:
         """Return the mean of a word's own row, if it was seen, and of those of its n-grams.
 
         None: it was not seen, and has no n-grams (`FastText::getWordVector` gives zeros).
+
+        Raises:
+            ValueError: a number is not finite.
         """
         letters = word.encode("utf-8", "replace")
         own = self.index.get(letters)
         _, grams = self.grams([letters])
         rows = grams if own is None else np.append(grams, own)
-        return np.asarray(self.rows[rows], np.float32).mean(0) if len(rows) else None
+        if not len(rows):
+            return None
+        found = np.asarray(self.rows[rows], np.float32).mean(0)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{self.path}: the vector of {word!r} is not finite: it is damaged")
+        return found
 
     def vectors(self, start: int, stop: int) -> Float32[np.ndarray, "w d"]:
         """Return the mean of each word's own row and those of its n-grams, of some words."""
@@ -196,6 +204,10 @@ def _dictionary(source: Source, n_words: int, n_labels: int) -> tuple[list[bytes
         if word is None:
             raise struct.error
         count, _ = _unpack(source, "<qb")
+        if count < 0:
+            raise ValueError(
+                f"{source.path}: word {len(words) + 1:,} was seen {count:,} times: it is damaged"
+            )
         words.append(word)
         counts.append(count)
     return words[:n_words], counts[:n_words]
@@ -242,6 +254,8 @@ def _hashes(
     for n in range(1, max_n + 1):
         inside = at < end
         at, owner, first, end, hashes = (x[inside] for x in (at, owner, first, end, hashes))
+        if not len(at):  # no word is so long
+            return
         more = np.ones(len(at), dtype=bool)
         while more.any():
             hashes[more] = (hashes[more] ^ signed[at[more]]) * _PRIME

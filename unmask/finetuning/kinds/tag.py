@@ -1,5 +1,6 @@
 """A label for each word of a sentence."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -8,10 +9,12 @@ from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
+from unmask.finetuning.conll import SPACES, WORDS
 from unmask.finetuning.kinds.classify import most_frequent
 from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
-from unmask.finetuning.spans import Scheme, impossible, scheme_of
-from unmask.finetuning.tables import WORDS, Table
+from unmask.finetuning.metrics import SCHEMES
+from unmask.finetuning.spans import Scheme, impossible, scheme_of, unread
+from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import TokenLabels
 from unmask.heads.model import HeadSpec
@@ -20,6 +23,8 @@ from unmask.published.card import Published
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +107,8 @@ class SentenceRows:
         return list(item.texts)
 
     def line(self, task: Task, line: str) -> Any:
-        """Read words between spaces."""
-        return line.split()
+        """Read words between spaces (or tabs); a no-break space is of a word."""
+        return SPACES.split(line.strip(" \t")) if line.strip(" \t") else []
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,14 @@ class Tag:
         return reading.labels_of(items, where)
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
-        """Check that all tags are known."""
+        """Check that all tags are known; warn of some that only look as if they marked entities."""
         reading.check_labels(items, labels, column)
+        if (odd := unread(labels)) is not None:
+            _log.warning(
+                "labels look as if they marked entities, but %r is of no scheme that is read (%s, "
+                "the letter before the type): there is no entity score",
+                odd, ", ".join(SCHEMES),
+            )  # fmt: skip
 
     def informed(
         self, items: Sequence[Item], labels: Sequence[str], options: Mapping[str, Any]
@@ -135,8 +146,8 @@ class Tag:
         said = _options(options).scheme
         if said is not None and found is None:
             raise ValueError(
-                f"options.scheme = {said!r} is of labels that mark entities: 'O', and B-, I-, E- "
-                f"or S- with a type; got {listed(labels)}"
+                f"options.scheme = {said!r} is of labels that mark entities: 'O', and "
+                f"{', '.join(SCHEMES[said])}, each with a hyphen and a type; got {listed(labels)}"
             )
         return {**options, "scheme": said or found}
 
