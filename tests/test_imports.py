@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "config", "files", "box", "text", "tokens", "hiding", "vectors", "model", "heads",
-    "published", "checkpoints", "adapters", "training", "generation", "finetuning", "evaluation",
-    "demo", "serving", "studies", "cli",
+    "batch", "config", "files", "channels", "box", "text", "tokens", "hiding", "vectors", "model",
+    "heads", "published", "checkpoints", "adapters", "training", "generation", "finetuning",
+    "evaluation", "demo", "serving", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -19,6 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
+from unmask.channels import (
+    Telling,
+    cell,
+    columns,
+    give,
+    give_json,
+    render,
+    tell,
+    tell_traceback,
+)
+from unmask.channels import table as show_table
+
 if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
     from unmask.finetuning.in_domain import InDomain
@@ -168,6 +180,7 @@ Json = Annotated[bool, _option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Run the command line as a program."""
+    sys.excepthook = tell_traceback
     raise SystemExit(run(sys.argv[1:]))
 
 
@@ -202,7 +215,7 @@ def run(arguments: Sequence[str]) -> int:
         if told is None:
             raise
         line, status = told
-        print(_printable(line), file=sys.stderr)
+        tell(line, sys.stderr)
         return status
     return 0
 
@@ -236,11 +249,6 @@ def _usage(error: Any) -> str:
     return f"{path}: {text[:1].lower()}{text[1:]}; see {path} --help"
 
 
-def _printable(line: str) -> str:
-    """Keep a message on one line, whatever the names in it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-
-
 @contextmanager
 def _warnings() -> Generator[None]:
     """Show each warning of the library once, in a line."""
@@ -251,7 +259,7 @@ def _warnings() -> Generator[None]:
         return not (text in seen or seen.add(text))
 
     handler, logger = logging.StreamHandler(), logging.getLogger("unmask")
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(Telling())
     handler.addFilter(new)
     logger.addHandler(handler)
     try:
@@ -260,15 +268,11 @@ def _warnings() -> Generator[None]:
         logger.removeHandler(handler)
 
 
-def _print(data: Mapping[str, Any] | Sequence[Any]) -> None:
-    print(json.dumps(data, ensure_ascii=False, default=str))
-
-
 def _version(asked: bool) -> bool:
     if asked:
         import unmask
 
-        print(unmask.__version__)
+        give(unmask.__version__)
         raise typer.Exit
     return asked
 
@@ -310,7 +314,7 @@ def demo(
             "boxed": found.boxed.summary(),
             "seconds": found.seconds,
         }
-        _print(facts)
+        give_json(facts)
 
 
 @app.command()
@@ -329,10 +333,10 @@ def models(
         raise ValueError(f"--family must be one of {', '.join(families)}, got {family!r}")
     cards = [card for card in [*boxed(), *MODELS.values()] if family in (None, card.family)]
     if as_json:
-        _print([card_facts(card) for card in cards])
+        give_json([card_facts(card) for card in cards])
         return
     for card in cards:
-        print(card_line(card))
+        tell(card_line(card))
 
 
 @app.command()
@@ -341,7 +345,11 @@ def show(model: Card, as_json: Json = False) -> None:
     from unmask.serving.describe import describe, text
 
     facts = describe(model)
-    _print(facts) if as_json else print("\n".join(text(facts)))
+    if as_json:
+        give_json(facts)
+        return
+    for line in text(facts):
+        tell(line)
 
 
 @app.command()
@@ -361,12 +369,9 @@ def hide(
     given = "\n".join(_standard_input("strict")) if text == "-" else _text(text)
     explanation = unmask.hidden(model, given, seed=seed, changes=changes or [])
     if as_json:
-        print(explanation.to_json())
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(explanation.render(console.width), soft_wrap=True)
+        give(explanation.to_json())
+    else:
+        render(explanation.render(columns()), wrap=False)
 
 
 @app.command()
@@ -418,9 +423,9 @@ def prepare(
         "vocab_size": shards.tokenizer.size,
     }
     if as_json:
-        _print(facts)
+        give_json(facts)
         return
-    print(
+    tell(
         f"{out}: {shards.n_tokens:,} tokens in {shards.n_documents:,} documents, "
         f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes a token, "
         f"{shards.tokenizer.size:,} kinds of tokens"
@@ -532,9 +537,9 @@ def pretrain(
     if as_json:
         parameters = pipeline.model.parameter_count()
         evaluation = _last_evaluation(out)
-        _print({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
+        give_json({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
     else:
-        print(f"{out}: done; the report is {out / 'report.html'}")
+        tell(f"{out}: done; the report is {out / 'report.html'}")
 
 
 def _last_evaluation(out: Path) -> dict[str, Any]:
@@ -925,10 +930,11 @@ def _show_tuned(tuned: "Tuned", out: Path, as_json: bool) -> None:
             {"arm": s.arm, "seed": s.seed, "dev": dict(s.dev), "test": dict(s.test)}
             for s in tuned.scored
         ]
-        _print({"folder": str(out), "metric": tuned.task.metric, "runs": runs})
+        give_json({"folder": str(out), "metric": tuned.task.metric, "runs": runs})
         return
-    print("\n".join(tuned.summary()))
-    print(f"{out}: done; the report is {report}")
+    for line in tuned.summary():
+        tell(line)
+    tell(f"{out}: done; the report is {report}")
 
 
 def _finetune_suite(
@@ -961,37 +967,15 @@ def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
         if not one.error:
             unmask.write_report(out / one.folder)
     if as_json:
-        _print(json.loads((out / "suite.json").read_text(encoding="utf-8")))
+        give_json(json.loads((out / "suite.json").read_text(encoding="utf-8")))
         return
     names, rows = made.rows()
     title = f"{made.suite}: {made.base}, tune={made.tune}"
-    _table(title, names, rows[:-1], foot=rows[-1], left=2)
+    show_table(title, names, rows[:-1], foot=rows[-1], left=2)
     for note in made.notes:
-        print(note)
-    print(f"{AVERAGE}\n{out}: done")
-
-
-def _table(
-    title: str,
-    names: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    foot: Sequence[str] = (),
-    left: int = 1,
-) -> None:
-    """Print a table; all but its first columns, `left` of them, stand to the right."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for n, name in enumerate(names):
-        table.add_column(name, justify="left" if n < left else "right")
-    for row in rows:
-        table.add_row(*row)
-    if foot:
-        table.add_section()
-        table.add_row(*foot)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table)
+        tell(note)
+    tell(AVERAGE)
+    tell(f"{out}: done")
 
 
 def _options(given: Iterable[str]) -> dict[str, Any]:
@@ -1123,9 +1107,7 @@ def evaluate(
             )
         asked = _together(pipeline, together, device)
         scores = asked.score(sources[0], encoding_errors=encoding_errors)
-        _print(scores) if as_json else print(
-            "\n".join(f"{k:20} {v:.4f}" for k, v in scores.items())
-        )
+        _show_scores((f"{name:20} {value:.4f}" for name, value in scores.items()), scores, as_json)
         return
     result = pipeline.evaluate(
         sources,
@@ -1136,10 +1118,7 @@ def evaluate(
         text=text,
         encoding_errors=encoding_errors,
     )
-    if as_json:
-        _print(vars(result))
-        return
-    print("\n".join(_scored(result)))
+    _show_scores(_scored(result), vars(result), as_json)
 
 
 def _names_vectors(model: str) -> bool:
@@ -1171,10 +1150,7 @@ def _evaluate_space(
         encoding_errors=encoding_errors,
         terminal=sys.stderr,
     )
-    if as_json:
-        _print({"scores": [plain(one) for one in found]})
-    else:
-        print("\n".join(table(found)))
+    _show_scores(table(found), {"scores": [plain(one) for one in found]}, as_json)
 
 
 def _evaluate_similarity(
@@ -1196,10 +1172,7 @@ def _evaluate_similarity(
         unmask.evaluate_similarity(opened, path, encoding_errors=encoding_errors, **how)
         for path in sources
     ]
-    if as_json:
-        _print({"scores": [vars(one) for one in found]})
-    else:
-        print("\n".join(table(found)))
+    _show_scores(table(found), {"scores": [vars(one) for one in found]}, as_json)
 
 
 def _refuse(begin: str, end: str = "", /, **given: object) -> None:
@@ -1231,10 +1204,16 @@ def _evaluate_tasks(
     found = unmask.evaluate_tasks(
         pipeline, tasks, data=data, shots=counts, terminal=sys.stderr, **how
     )
+    _show_scores(table(found), {"scores": [plain(one) for one in found]}, as_json)
+
+
+def _show_scores(lines: Iterable[str], data: Mapping[str, Any], as_json: bool) -> None:
+    """Print scores."""
     if as_json:
-        _print({"scores": [plain(one) for one in found]})
-    else:
-        print("\n".join(table(found)))
+        give_json(data)
+        return
+    for line in lines:
+        tell(line)
 
 
 def _scored(result: "Evaluation") -> Iterator[str]:
@@ -1286,7 +1265,7 @@ def predict(
         given = pipeline.rows(input, encoding_errors=encoding_errors)
     for text, answer in _answered(given, pipeline.predict):
         said = answer if isinstance(answer, dict) else {"number": answer}
-        _print({"text": text} | said)
+        give_json({"text": text} | said)
 
 
 def _together(
@@ -1326,12 +1305,12 @@ def fill(
     for given, filled in _answered(all_texts, lambda some: pipeline.fill(some, top_k=top_k)):
         if as_json:
             blanks = [[vars(c) for c in blank] for blank in filled.blanks]
-            _print({"text": given, "filled": filled.text, "blanks": blanks})
+            give_json({"text": given, "filled": filled.text, "blanks": blanks})
             continue
-        print(filled.text)
+        tell(filled.text)
         for i, blank in enumerate(filled.blanks, 1):
             number = f"{i}: " if len(filled.blanks) > 1 else ""
-            print(f"  {number}" + "   ".join(_candidate(c.text, c.probability) for c in blank))
+            tell(f"  {number}" + "   ".join(_candidate(c.text, c.probability) for c in blank))
 
 
 def _candidate(text: str, probability: float | None) -> str:
@@ -1531,12 +1510,12 @@ class _Say:
         else:
             for before, after in zip(prompts, pipeline.generate(prompts, **more), strict=True):
                 if self.as_json:
-                    _print({"prompt": before, "text": after})
+                    give_json({"prompt": before, "text": after})
                 else:
-                    print(before + after if goes_on else after)
+                    give(before + after if goes_on else after)
         if "draft" in more:
             made = more["draft"]
-            print(f"draft: {made.share:.0%} of {made.guessed:,} guesses accepted", file=sys.stderr)
+            tell(f"draft: {made.share:.0%} of {made.guessed:,} guesses accepted", sys.stderr)
 
     def _streams(self, prompts: int) -> bool:
         if self.stream is None:
@@ -1549,20 +1528,22 @@ class _Say:
     def _show(self, prompt: str, found: Sequence["Answered"], goes_on: bool) -> None:
         """Print several answers, the best first, each with its score."""
         if self.as_json:
-            _print({"prompt": prompt, "text": found[0].text, "best": [vars(one) for one in found]})
+            give_json(
+                {"prompt": prompt, "text": found[0].text, "best": [vars(one) for one in found]}
+            )
             return
         for one in found:
-            print(f"{one.score:.4f}\t{prompt + one.text if goes_on else one.text}")
+            give(f"{one.score:.4f}\t{cell(prompt + one.text if goes_on else one.text)}")
 
 
 def _streamed(before: str, pieces: Iterable[str]) -> None:
     """Print text as it comes; what was said stays whole when it is interrupted."""
-    print(before, end="", flush=True)
+    give(before, end="", now=True)
     try:
         for piece in pieces:
-            print(piece, end="", flush=True)
+            give(piece, end="", now=True)
     finally:
-        print(flush=True)
+        give("", now=True)
 
 
 @app.command()
@@ -1606,7 +1587,7 @@ def embed(
         _write_array(out, [vector for _, vector in found])
         return
     for given, vector in found:
-        _print({"text": given, "vector": vector.tolist()})
+        give_json({"text": given, "vector": vector.tolist()})
 
 
 def _encoder(
@@ -1632,7 +1613,7 @@ def _write_array(path: Path, rows: Sequence[Any]) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.stack(rows), allow_pickle=False)
     write_whole(path, buffer.getvalue())
-    print(f"{path}: {len(rows):,} vectors of {len(rows[0]):,} numbers", file=sys.stderr)
+    tell(f"{path}: {len(rows):,} vectors of {len(rows[0]):,} numbers", sys.stderr)
 
 
 @app.command()
@@ -1710,22 +1691,22 @@ def convert(
 
         expanded = unmask.expand(pipeline, vectors, limit=limit)
         pipeline = expanded.pipeline
-        print(
+        tell(
             f"{expanded.added:,} words are new, by a map from {expanded.shared:,} that both knew",
-            file=sys.stderr,
+            sys.stderr,
         )
     pipeline.save(target, format=form)
     opened = pipeline.opened
     if opened.tokenizer is None:
-        print(f"{source}: has no tokenizer, so {target} has none either", file=sys.stderr)
+        tell(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
     note = opens_where(opened.card, opened.model.specs)
     if note is not None and form != "elmo":
-        print(f"{target}: {note}", file=sys.stderr)
+        tell(f"{target}: {note}", sys.stderr)
     if as_json:
         facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
-        _print(facts | {"missing": opened.missing, "extra": opened.extra})
+        give_json(facts | {"missing": opened.missing, "extra": opened.extra})
     else:
-        print(target)
+        give(target)
 
 
 def _convert_space(
@@ -1744,9 +1725,9 @@ def _convert_space(
         raise ValueError(f"{error}{hint}") from None
     facts = {"file": str(target), "words": len(space), "width": space.width}
     if as_json:
-        _print(facts)
+        give_json(facts)
     else:
-        print(f"{target}: {len(space):,} words, {space.width:,} numbers each")
+        tell(f"{target}: {len(space):,} words, {space.width:,} numbers each")
 
 
 @app.command()
@@ -1833,10 +1814,10 @@ def neighbors(
     found = space.combine(plus, taken, k, "multiply" if multiply else "add")
     if as_json:
         near = [{"word": word, "score": score} for word, score in found]
-        _print({"plus": plus, "minus": taken, "neighbors": near})
+        give_json({"plus": plus, "minus": taken, "neighbors": near})
         return
     for word, score in found:
-        print(f"{score:7.4f}  {word}")
+        tell(f"{score:7.4f}  {word}")
 
 
 def _show_nearest(
@@ -1846,12 +1827,14 @@ def _show_nearest(
     for i, (sentence, found) in enumerate(zip(asked, near, strict=True)):
         if as_json:
             nearest = [{"text": one.word, "score": one.score} for one in found]
-            _print({"text": sentence, "neighbors": nearest})
+            give_json({"text": sentence, "neighbors": nearest})
             continue
         if len(asked) > 1:
-            print("\n" * (i > 0) + sentence)
+            if i:
+                tell("")
+            tell(sentence)
         for one in found:
-            print(f"{one.score:7.4f}  {one.word}")
+            tell(f"{one.score:7.4f}  {one.word}")
 
 
 @app.command()
@@ -1890,9 +1873,9 @@ def picture(
         terminal=sys.stderr,
     )
     if as_json:
-        _print({"file": str(out), "words": shown})
+        give_json({"file": str(out), "words": shown})
     else:
-        print(f"{out}: {len(shown):,} words")
+        tell(f"{out}: {len(shown):,} words")
 
 
 @app.command()
@@ -1961,10 +1944,10 @@ def study(
     )
     names, rows_made = made.rows()
     if as_json:
-        _print(json.loads((out / "study.json").read_text(encoding="utf-8")))
+        give_json(json.loads((out / "study.json").read_text(encoding="utf-8")))
     else:
-        _table(made.study.name, names, rows_made)
-        print(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")
+        show_table(made.study.name, names, rows_made)
+        tell(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")
 
 
 @app.command()
@@ -2076,15 +2059,15 @@ def align(
         terminal=None if quiet or as_json else sys.stderr,
     )
     if as_json:
-        _print(made.facts)
+        give_json(made.facts)
         return
     for (names, rows), left in ((made.rows(), 1), (made.moved_rows(), 4)):
         if rows:
-            _table("", names, rows, left=left)
+            show_table("", names, rows, left=left)
     for line in made.told():
-        print(line)
+        tell(line)
     if out is not None:
-        print(f"{out}: done; source.vec and target.vec are in one space")
+        tell(f"{out}: done; source.vec and target.vec are in one space")
 
 
 @app.command()
@@ -2096,7 +2079,7 @@ def report(
     import unmask
 
     path = unmask.write_report(run)
-    _print({"report": path}) if as_json else print(path)
+    give_json({"report": path}) if as_json else give(path)
 
 
 def _load(model: str, device: str) -> "Pipeline":
@@ -2110,7 +2093,7 @@ def _load(model: str, device: str) -> "Pipeline":
     ):
         if names:
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            print(f"{model}: {what}: {', '.join(names[:4])}{more}", file=sys.stderr)
+            tell(f"{model}: {what}: {', '.join(names[:4])}{more}", sys.stderr)
     return pipeline
 
 
@@ -2151,7 +2134,7 @@ def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
     if cast("Any", sys.stdin) is None:
         raise ValueError("standard input is closed; name a text, or --input")
     if sys.stdin.isatty():
-        print("reading standard input, a text a line; Ctrl-D ends it", file=sys.stderr)
+        tell("reading standard input, a text a line; Ctrl-D ends it", sys.stderr)
     empty = True
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:

@@ -1,6 +1,7 @@
 """A fine-tuned model as a folder that other libraries open."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 from unmask.adapters.folder import NAME, folded
 from unmask.adapters.peft import CONFIG, why_not_peft, write_adapter
+from unmask.channels import code, literal, markdown
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.files import move_into
 from unmask.finetuning.ask import LANGUAGE, in_words
@@ -52,13 +54,14 @@ def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str],
     name = NAME if model.adapters else None
     write_adapter(folder, model, opened.card, name, base=where, also=also, labels=opened.labels)
     lines = [
-        *figures,
-        f"what was tuned is here, the model below it is {base}; `unmask.load` opens both",
+        f"what was tuned is here, the model below it is {markdown(base)}; `unmask.load` opens both",
     ]
     why = why_not_peft(model, opened.card, name, also)
     if why is not None:
-        lines.append(f"not for PEFT: {why}")
-    said = _card(opened, task, lines) + ("" if why is not None else _with_peft(opened, base, where))
+        lines.append(f"not for PEFT: {markdown(why)}")
+    said = _card(opened, task, [*map(markdown, figures), *lines]) + (
+        "" if why is not None else _with_peft(opened, base, where)
+    )
     (folder / "README.md").write_text(said, encoding="utf-8")
 
 
@@ -67,7 +70,8 @@ def _with_peft(opened: Opened, base: str, where: str) -> str:
     kind = config_of(opened.model, opened.card)["architectures"][0]
     above = "PEFT opens it too:"
     if not base.startswith(HUB) and not (Path(base) / "config.json").is_file():
-        above = f"PEFT opens it too, with the folder that `unmask convert {base} BASE` makes:"
+        command = code(f"unmask convert {shlex.quote(base)} BASE")
+        above = f"PEFT opens it too, with the folder that {command} makes:"
         where = "BASE"
     labels = f", num_labels={len(opened.labels)}" if opened.labels else ""
     lines = [
@@ -78,7 +82,7 @@ def _with_peft(opened: Opened, base: str, where: str) -> str:
         "from peft import PeftModel",
         f"from transformers import {kind}",
         "",
-        f"base = {kind}.from_pretrained({json.dumps(where)}{labels})",
+        f"base = {kind}.from_pretrained({literal(where)}{labels})",
         'model = PeftModel.from_pretrained(base, "this folder")',
         "```",
     ]
@@ -110,11 +114,12 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
     """
     with folded(opened.model):
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
-    (folder / "README.md").write_text(_card(opened, task, figures), encoding="utf-8")
+    said = _card(opened, task, [*map(markdown, figures)])
+    (folder / "README.md").write_text(said, encoding="utf-8")
 
 
 def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
-    """Write what a stranger must know before using these weights."""
+    """Write what a stranger must know before using these weights; `figures` are Markdown."""
     kind = config_of(opened.model, opened.card)["architectures"][0]
     head = next(iter(opened.model.specs))
     note = opens_where(opened.card, opened.model.specs)
@@ -124,7 +129,7 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
         "tags: [unmask]",
         f"pipeline_tag: {_PIPELINES.get(head) or _of_words(opened)}",
         "---",
-        f"# {opened.card.name}, fine-tuned to {task.does}",
+        f"# {markdown(f'{opened.card.name}, fine-tuned to {task.does}')}",
         "",
         f"A {kind} with {opened.model.parameter_count():,} parameters, made with Unmask.",
         "",
@@ -133,8 +138,8 @@ def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:
     if note is not None:
         lines.append(f"- {note}")
     if task.labels:
-        lines.append(f"- labels: {', '.join(task.labels)}")
+        lines.append(f"- {markdown('labels: ' + ', '.join(task.labels))}")
     if head == LANGUAGE and task.labels and in_words(opened.card):
         lead = " ".join(f"{name}: ..." for name in task.columns.texts)
-        lines.append(f"- it reads `{task.name} {lead}` and says a label")
+        lines.append(f"- it reads {code(f'{task.name} {lead}')} and says a label")
     return "\n".join(lines) + "\n"

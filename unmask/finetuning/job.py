@@ -14,6 +14,7 @@ import torch
 
 from unmask.adapters.prefix import places_before
 from unmask.batch import Example
+from unmask.channels import tell
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
 from unmask.files import write_whole
@@ -154,7 +155,7 @@ class Job:
     def say(self, text: str) -> None:
         """Show a line of progress."""
         if self.terminal is not None:
-            print(text, file=self.terminal, flush=True)
+            tell(text, self.terminal)
 
     def warn(self, text: str) -> None:
         """Tell of what may be a mistake, also where no progress is shown."""

@@ -12,6 +12,9 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
+from unmask.channels import markdown as text_of
+from unmask.channels import markdown_table as table
+from unmask.channels import tell
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict, to_dict
@@ -371,15 +374,13 @@ def markdown(made: SuiteRun) -> str:
     """Write what came out as a page."""
     names, rows = made.rows()
     lines = [
-        f"# {made.suite}: {made.base}, tune={made.tune}",
+        "# " + text_of(f"{made.suite}: {made.base}, tune={made.tune}"),
         "",
-        f"| {' | '.join(names)} |",
-        f"|{'|'.join('---' for _ in names)}|",
-        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows),
+        *table(names, rows),
         "",
         f"Scores are of 100; ± is the standard deviation over seeds. {AVERAGE}",
     ]
-    lines += ["", *(f"- {note}" for note in made.notes)] if made.notes else []
+    lines += ["", *(f"- {text_of(note)}" for note in made.notes)] if made.notes else []
     return "\n".join(lines) + "\n"
 
 
@@ -456,4 +457,4 @@ def _is_finished(folder: Path) -> bool:
 
 def _say(terminal: TextIO | None, text: str) -> None:
     if terminal is not None:
-        print(text, file=terminal, flush=True)
+        tell(text, terminal)

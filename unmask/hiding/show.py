@@ -4,7 +4,6 @@ Data first (`explain`: cells with roles, and the answers asked of them), then la
 says everything without color too (`Explanation.lines`), then color (`render`).
 """
 
-import json
 import string
 import textwrap
 import unicodedata
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from unmask.batch import IGNORE, Example
+from unmask.channels import line as on_a_line
+from unmask.channels import plain_json
 from unmask.hiding.hide import AnyObjective
 from unmask.hiding.questions import OF_SENTENCES
 from unmask.tokens.vocabulary import Beside, Special, Subwords
@@ -93,7 +94,7 @@ class Explanation:
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return plain_json(asdict(self))
 
     def lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
         """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
@@ -213,15 +214,11 @@ def visible(piece: str) -> str:
 
 
 def _visible(character: str) -> str:
-    if character in _SIGNS:
-        return _SIGNS[character]
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    return _SIGNS.get(character) or on_a_line(character)
 
 
-_SIGNS = {" ": "▁", "\n": "⏎", "\N{ZERO WIDTH JOINER}": "\N{ZERO WIDTH JOINER}"}
-"""▁ is SentencePiece's sign of a space. Joined emoji stay joined."""
+_SIGNS = {" ": "▁", "\n": "⏎"}
+"""▁ is SentencePiece's sign of a space."""
 
 
 def columns(text: str) -> int:

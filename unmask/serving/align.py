@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
+from unmask.channels import Stream, clear, markdown_table, over, tell
+from unmask.channels import markdown as text_of
 from unmask.files import whole
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
-from unmask.training.log import Stream
 from unmask.vectors.align import (
     STOCHASTIC,
     USUAL,
@@ -63,6 +64,7 @@ LEARNED = 20_000
 HELD_OUT = 1_000
 """Words in common, at most, that a first map does not see and is scored on."""
 _WHITE = re.compile(r"[ \t\r\n]")
+_LIVE = 70  # columns of the live line
 _SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 
@@ -398,10 +400,9 @@ def _run(made: Iterator[Round], terminal: Stream | None) -> list[Round]:
             shown = time.monotonic()
             near = "" if one.similarity is None else f", mean cosine {one.similarity:.4f}"
             line = f"round {one.number}: {one.pairs:,} pairs{near}, {one.keep:.0%} looked at"
-            terminal.write(f"\r{line:<70}" if live else f"{line}\n")
-            terminal.flush()
+            over(line, terminal, _LIVE) if live else tell(line, terminal)
     if terminal is not None and terminal.isatty() and len(done) > 1:
-        terminal.write("\r" + " " * 70 + "\r")
+        clear(terminal, _LIVE)
     return done
 
 
@@ -430,8 +431,7 @@ def _listed(source: Space, target: Space, n: int, least: int | None, frequent: i
 
 def _say(terminal: Stream | None, text: str) -> None:
     if terminal is not None:
-        terminal.write(text + "\n")
-        terminal.flush()
+        tell(text, terminal)
 
 
 def _coverage(one: Scores) -> list[str]:
@@ -477,19 +477,14 @@ def _write(made: Aligned, folder: Path) -> None:
 
 def markdown(made: Aligned) -> str:
     """Write what was reached as a page: tables, and what there is to know of them."""
-    parts = ["# " + " -> ".join(_title(made.facts[name]) for name in ("source", "target"))]
-    parts += made.told()
+    names = [_title(made.facts[name]) for name in ("source", "target")]
+    parts = [f"# {text_of(' -> '.join(names))}", *map(text_of, made.told())]
     for names, rows in (made.rows(), made.moved_rows()):
         if rows:
-            parts.append("\n".join(_markdown_table(names, rows)))
+            parts.append("\n".join(markdown_table(names, rows)))
     return "\n\n".join(parts) + "\n"
 
 
 def _title(facts: Mapping[str, Any]) -> str:
     name = "space" if facts["file"] is None else Path(facts["file"]).name
     return f"{name} ({facts['words']:,} words, {facts['width']} wide)"
-
-
-def _markdown_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    escaped = [[cell.replace("\\", "\\\\").replace("|", "\\|") for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *escaped)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unmask.channels import tell
 from unmask.demo import bundled, recipe_file
 from unmask.finetuning.tuned import Tuned
 from unmask.serving.finetune import finetune
@@ -155,7 +156,7 @@ def _guesses(blanks: Sequence[Guesses]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    tell(text, sys.stderr)
 
 
 def _silent(text: str) -> None:

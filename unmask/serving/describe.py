@@ -143,10 +143,12 @@ def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
         stacks = {"network": stacks}
     for name, stack in stacks.items():
         if isinstance(stack, Mapping):
-            yield f"\n{name}"
+            yield ""
+            yield name
             yield from _fields(stack)
     if stacks.get("shared") is True:
-        yield "\nthe layers of both are the same"
+        yield ""
+        yield "the layers of both are the same"
 
 
 def _rows(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unmask.channels import Stream, over, tell
 from unmask.evaluation.answers import Prompted
 from unmask.evaluation.continuations import Hide
 from unmask.evaluation.prompts import Asking, Figure, TaskScore, find
 from unmask.evaluation.word_perplexity import TextTask, reads_forward
 from unmask.evaluation.zero_shot import ALL, ZERO_SHOT, AnyTask, task
 from unmask.serving.pipeline import Pipeline, load
-from unmask.training.log import Stream
 
 _HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
@@ -131,11 +131,12 @@ def _telling(name: str, terminal: Stream | None) -> Callable[[int, int], None] |
     if terminal is None or not terminal.isatty():
         return None
 
-    def tell(done: int, all_of_them: int) -> None:
-        end = "\n" if done >= all_of_them else ""
-        print(f"\r{name}: {done:,} of {all_of_them:,}", end=end, file=terminal, flush=True)
+    def show(done: int, all_of_them: int) -> None:
+        over(f"{name}: {done:,} of {all_of_them:,}", terminal)
+        if done >= all_of_them:
+            tell("", terminal)
 
-    return tell
+    return show
 
 
 def _notes(one: TaskScore, prompted: Prompted) -> Iterable[str]:
@@ -149,7 +150,7 @@ def _notes(one: TaskScore, prompted: Prompted) -> Iterable[str]:
 
 def _say(terminal: Stream | None, text: str) -> None:
     if terminal is not None:
-        print(text, file=terminal, flush=True)
+        tell(text, terminal)
 
 
 def plain(one: TaskScore) -> dict[str, Any]:

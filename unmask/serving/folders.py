@@ -11,6 +11,7 @@ import torch
 
 from unmask.adapters.folder import folded
 from unmask.box import BOX
+from unmask.channels import markdown
 from unmask.checkpoints import bilm
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.generator import write_generator
@@ -143,16 +144,16 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
         "tags: [unmask]",
         f"pipeline_tag: {_task(model.specs, model.stack.causal)}",
         "---",
-        f"# {card.name}",
+        f"# {markdown(card.name)}",
         "",
         f"A {what} with {model.parameter_count():,} parameters, made with Unmask after "
-        f"{card.paper.authors} {card.paper.year}, *{card.paper.title}*"
-        + (f" (arXiv:{card.paper.arxiv})." if card.paper.arxiv else "."),
+        f"{markdown(card.paper.authors)} {card.paper.year}, *{markdown(card.paper.title)}*"
+        + (f" (arXiv:{markdown(card.paper.arxiv)})." if card.paper.arxiv else "."),
         "",
     ]
-    lines += [f"- {name}: {value}" for name, value in figures.items()]
+    lines += [f"- {markdown(f'{name}: {value}')}" for name, value in figures.items()]
     if opened.labels:
-        lines.append(f"- labels: {', '.join(opened.labels)}")
+        lines.append(f"- {markdown('labels: ' + ', '.join(opened.labels))}")
     if note is not None:
         lines.append(f"- {note}")
     lines += [

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 # Elements without an end tag (HTML standard, section 13.1.2).
 VOID = frozenset({"meta", "link", "br"})
-# Control characters and lone surrogates have no place in a document; that one was there is shown.
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters, lone surrogates and what is no character have no place in a document (XML 1.0,
+# production 2); what turns the direction of all that follows has none in a word. That one was there
+# is shown.
+FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 @dataclass(frozen=True)

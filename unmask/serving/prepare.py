@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.channels import Stream, over, tell
 from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
 from unmask.text.corpus import Document, Separator, files
@@ -19,7 +20,6 @@ from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import Bytes, CodePoints
 from unmask.training.data import check_sampling, prepared, read_documents, tokenizer_spec
-from unmask.training.log import Stream
 from unmask.training.recipe import Recipe
 
 OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
@@ -200,7 +200,7 @@ def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) ->
     if terminal is not None and unlearned and recipe.vocab_size is not None:
         read = "bytes" if isinstance(spec.vocabulary, Bytes) else "characters"
         said = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {read}"
-        terminal.write(f"{said}\n")
+        tell(said, terminal)
     what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
     texts = _counted(_to_learn_from(recipe, terminal), what, terminal)
     return learn(spec, (document.text for document in texts))
@@ -249,6 +249,7 @@ class _Line:
     def __init__(self, terminal: Stream) -> None:
         self._terminal = terminal
         self._live = terminal.isatty()
+        self._shown = 0
         self._next = time.monotonic() + (_LIVE if self._live else _PLAIN)
 
     def show(self, said: Callable[[], str]) -> None:
@@ -256,12 +257,16 @@ class _Line:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + (_LIVE if self._live else _PLAIN)
-            self._write(said(), end="" if self._live else "\n")
+            self._write(said())
 
     def end(self, said: Callable[[], str]) -> None:
         """Show where it ended."""
-        self._write(said(), end="\n")
+        self._write(said(), last=True)
 
-    def _write(self, text: str, end: str) -> None:
-        self._terminal.write(("\r\x1b[K" if self._live else "") + text + end)
-        self._terminal.flush()
+    def _write(self, text: str, *, last: bool = False) -> None:
+        if not self._live:
+            tell(text, self._terminal)
+            return
+        self._shown = over(text, self._terminal, self._shown)
+        if last:
+            tell("", self._terminal)

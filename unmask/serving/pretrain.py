@@ -19,6 +19,7 @@ import torch
 
 from unmask.batch import IGNORE, Batch
 from unmask.box import BOX
+from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
@@ -66,7 +67,7 @@ from unmask.training.data import (
     prepared,
 )
 from unmask.training.layers import falling, layers_that_speak
-from unmask.training.log import Log, Stream
+from unmask.training.log import Log
 from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
@@ -112,8 +113,7 @@ class Plan:
     def say(self, text: str) -> None:
         """Show a line."""
         if self.terminal is not None:
-            self.terminal.write(f"{text}\n")
-            self.terminal.flush()
+            tell(text, self.terminal)
 
 
 def pretrain(

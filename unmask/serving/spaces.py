@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from unmask.channels import Stream, tell
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
 from unmask.text.lines import EncodingErrors
-from unmask.training.log import Stream
 from unmask.vectors.facebook import read_composed
 from unmask.vectors.files import ENDINGS, FORMATS, Format, read_vectors, recognize, write_vectors
 from unmask.vectors.learning import FAMILY, NGRAMS
@@ -124,12 +124,11 @@ def evaluate_space(
             continue
         if terminal is not None and terminal.isatty():
             n = sum(len(questions) for _, questions in test.sections)
-            print(f"{test.name}: {n:,} questions ...", file=terminal, flush=True)
+            tell(f"{test.name}: {n:,} questions ...", terminal)
         found.append(score_questions(space, test, case=case))
     if terminal is not None and case == "auto" and found and found[0].lowered:
-        print(
-            "the vectors know lower case alone: words of the files are put in lower case",
-            file=terminal,
+        tell(
+            "the vectors know lower case alone: words of the files are put in lower case", terminal
         )
     return found
 

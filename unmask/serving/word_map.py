@@ -11,11 +11,11 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from jaxtyping import Float
 
+from unmask.channels import Stream, tell
 from unmask.files import write_whole
 from unmask.serving.markup import EMPTY, Html, tag
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
-from unmask.training.log import Stream
 from unmask.vectors.space import Space
 
 Method = Literal["pca", "tsne"]
@@ -83,10 +83,10 @@ def picture(
     shown = tuple(dict.fromkeys(chosen)) if words or listed else space.words[:FIRST]
     if unknown and terminal is not None:
         more = ", ..." if len(unknown) > 5 else ""
-        print(
+        tell(
             f"{file}: {len(unknown):,} of {len(listed):,} words are not known: "
             f"{', '.join(unknown[:5])}{more}",
-            file=terminal,
+            terminal,
         )
     if not 3 <= len(shown) <= MOST:
         raise ValueError(f"a picture shows 3 to {MOST:,} words, got {len(shown):,}")

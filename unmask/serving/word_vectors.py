@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unmask.channels import Stream
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
@@ -20,7 +21,7 @@ from unmask.serving.record import Near
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
-from unmask.training.log import Log, Report, Stream, Sums
+from unmask.training.log import Log, Report, Sums
 from unmask.training.recipe import Recipe
 from unmask.vectors.corpus import Lexicon, count_ids, lexicon_of, of_shards
 from unmask.vectors.learning import KEYS, METHODS, NGRAMS, Learning, Method, Step, Told, begin

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from unmask.channels import tell
 from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
@@ -163,7 +164,7 @@ class _Job:
     def say(self, text: str) -> None:
         """Show a line."""
         if self.terminal is not None:
-            print(text, file=self.terminal, flush=True)
+            tell(text, self.terminal)
 
     def keep(self, outcome: Outcome | None = None, *, resume: bool = True) -> Studied:
         """Write what is there of each cell, and an outcome that is new; one process at a time.

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unmask.channels import markdown as text_of
+from unmask.channels import markdown_table
 from unmask.serving.axis import linear, tick
 from unmask.serving.markup import Html, tag
 from unmask.studies.studied import Outcome, Studied
@@ -64,14 +66,16 @@ def markdown(made: Studied) -> str:
     ]
     paper = f" In small, after {study.paper}." if study.paper else ""
     lines = [
-        f"# {study.name}", "", study.asks + paper, "",
-        f"| {' | '.join(names)} |",
-        "| --- |" + " ---: |" * (len(names) - 1),
-        *(f"| {' | '.join(row)} |" for row in table),
-        "", " ".join(says), "",
-        *(f"- {one.name} was left out: {one.error}\n" for one in made.outcomes if one.error),
+        f"# {text_of(study.name)}", "", text_of(study.asks + paper), "",
+        *markdown_table(names, table, right=True),
+        "", text_of(" ".join(says)), "",
         *(
-            f"- {ran.name} was left out of {one.name}: {ran.error}\n"
+            f"- {text_of(f'{one.name} was left out: {one.error}')}\n"
+            for one in made.outcomes
+            if one.error
+        ),
+        *(
+            f"- {text_of(f'{ran.name} was left out of {one.name}: {ran.error}')}\n"
             for one in made.outcomes
             for ran in one.scores
             if ran.error

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from unmask.channels import Stream, clear, over, tell
+
 LOG, TIMING = "log.jsonl", "timing.jsonl"
 WIDTH = 100
 """Columns of the live line, at most."""
@@ -98,23 +100,6 @@ class Report:
     def accuracy(self) -> dict[str, float]:
         """The share of right answers in this step, by term."""
         return self.sums.accuracy
-
-
-@runtime_checkable
-class Stream(Protocol):
-    """The part of a text file that is used: `sys.stderr`, for instance."""
-
-    def write(self, text: str, /) -> object:
-        """Write some text."""
-        ...
-
-    def flush(self) -> object:
-        """Show what was written."""
-        ...
-
-    def isatty(self) -> bool:
-        """Say whether lines can be overwritten."""
-        ...
 
 
 @runtime_checkable
@@ -309,34 +294,23 @@ class Line:
             return
         self._next = now + (_REDRAW if self._live else _PLAIN)
         if not self._live:
-            self._say(line(report, speed, share))
+            tell(line(report, speed, share), self._stream)
             return
-        self._draw(line(report, speed, share, self._columns()))
+        self._shown = over(line(report, speed, share, self._columns()), self._stream, self._shown)
 
     def above(self, text: str) -> None:
         """Print a line that stays."""
         if self._shown:
-            self._draw("")
-            self._stream.write("\r")
-        self._say(text)
+            clear(self._stream, self._shown)
+            self._shown = 0
+        tell(text, self._stream)
         self._next = 0.0
 
     def end(self) -> None:
         """Leave the last line as it stands."""
         if self._shown:
-            self._say("")
+            tell("", self._stream)
             self._shown = 0
-
-    def _say(self, text: str) -> None:
-        self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def _draw(self, text: str) -> None:
-        # One write, the rest of the old line overwritten with spaces rather than erased first:
-        # nothing flickers.
-        self._stream.write("\r" + text.ljust(self._shown))
-        self._stream.flush()
-        self._shown = len(text)
 
     def _columns(self) -> int:
         return min(WIDTH, max(shutil.get_terminal_size((WIDTH + 1, 24)).columns - 1, 20))

@@ -1,0 +1,218 @@
+"""What text from elsewhere may do on each way out: nothing."""
+
+import ast
+import html
+import io
+import json
+import logging
+import re
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask import channels
+from unmask.serving.markup import escape, tag
+
+ROOT = Path(__file__).parents[1] / "unmask"
+HOSTILE = (
+    "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "back\x08\x08", "over\rwritten", "a\nb",
+    "\u202eevil\u202c", "\u2066x\u2069", "\u200e\u200f\u061c", "[red]x[/red]", ":smile:", "\0",
+    "\ud800", "\u2028x\u2029", "\U000e0041", "\ufeff", "\u00ad",
+)  # fmt: skip
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@given(st.text() | st.sampled_from(HOSTILE))
+def test_a_line_does_nothing_to_a_terminal_and_stays_one(text: str) -> None:
+    shown = channels.line(text)
+    assert not any(map(channels.unseen, shown))
+    assert len(shown.splitlines()) <= 1
+    assert channels.line(shown) == shown
+    shown = channels.lines(text)
+    assert not any(channels.unseen(c) for c in shown if c not in "\n\t")
+    assert (shown.count("\n"), shown.count("\t")) == (text.count("\n"), text.count("\t"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "می\u200cخواهم",
+        "क्\u200dष",
+        "👩\u200d👧",
+        "a\u00a0b",
+        "中\u3000文",
+        "שלום",
+        "e\u0301",
+        "\u06dd١",
+    ],
+)
+def test_what_is_only_written_otherwise_is_shown_as_it_is(text: str) -> None:
+    assert channels.line(text) == text
+
+
+@given(st.text() | st.sampled_from(HOSTILE))
+def test_json_holds_the_same_string_and_nothing_that_acts(text: str) -> None:
+    written = channels.plain_json({"text": text})
+    assert json.loads(written) == {"text": text}
+    assert not any(map(channels.unseen, written))
+
+
+@given(st.text() | st.sampled_from(HOSTILE))
+def test_a_string_of_a_python_block_is_the_same_string(text: str) -> None:
+    written = channels.literal(text)
+    assert ast.literal_eval(written) == text
+    assert not any(map(channels.unseen, written))
+
+
+@given(st.lists(st.text(), min_size=2, max_size=4))
+def test_cells_stay_apart(cells: list[str]) -> None:
+    row = "\t".join(map(channels.cell, cells))
+    assert row.count("\t") == len(cells) - 1
+    assert not set(row) & {"\n", "\r"}
+    undone = [cell.replace("\\\\", "\0").replace("\\t", "\t") for cell in row.split("\t")]
+    undone = [cell.replace("\\n", "\n").replace("\\r", "\r") for cell in undone]
+    assert [c.replace("\0", "\\") for c in undone] == [c.replace("\0", "\\") for c in cells]
+
+
+MARKUP = (
+    "<script>alert(1)</script>", "# heading", "\n# heading", "\n\n---\nkey: value\n---\n",
+    "- item", "1. item", "> quote", "    code", "```\ncode", "`code`", "``code``", "*a*", "_a_",
+    "__a__", "~~a~~", "[a](http://b.c)", "![a](b)", "<http://b.c>", "http://b.c", "www.b.c",
+    "a@b.c", "a | b", "&lt;", "&#60;", "$x$", "a\\", "\\<b>", "=== ", "+ item", "* item", "<!-- ",
+    "[^1]", ":smile:", ":+1:", "a  \nb", "-", "---", "-\titem", "2)", "+", "-1 a", "25.0",
+)  # fmt: skip
+
+
+def rendered(text: str) -> str:
+    """What CommonMark shows of Markdown in which all markup was escaped; markup left is told."""
+    shown, rest = "", text
+    while rest:
+        if rest[0] == "\\" and len(rest) > 1 and not (rest[1].isalnum() or rest[1].isspace()):
+            shown, rest = shown + rest[1], rest[2:]
+            continue
+        assert rest[0] not in "`*[]<|~$", rest
+        shown, rest = shown + rest[0], rest[1:]
+    return shown
+
+
+@pytest.mark.parametrize("text", MARKUP)
+def test_markdown_shows_text_and_no_markup(text: str) -> None:
+    written = channels.markdown(text)
+    assert rendered(written) == channels.line(text).lstrip(" ")
+    assert not re.match(r"[#>=* ]|[+-](?!\d)|\d+[.)](?!\d)", written)
+    assert not re.search(r"(?<!\\)(://|&[l#])|www\.", written)
+    assert "\n" not in written
+
+
+@given(st.text() | st.sampled_from(MARKUP))
+def test_markdown_of_any_text_shows_that_text(text: str) -> None:
+    assert rendered(channels.markdown(text)) == channels.line(text).lstrip(" ")
+
+
+def test_markdown_is_read_so_by_a_parser_of_it() -> None:
+    markdown_it = pytest.importorskip("markdown_it", reason="needs markdown-it-py")
+    reader = markdown_it.MarkdownIt("gfm-like", {"linkify": False})
+    for text in (*MARKUP, *HOSTILE):
+        for begin, name in (("", "p"), ("- ", "li"), ("# ", "h1")):
+            made = reader.render(f"{begin}{channels.markdown(text)} end\n")
+            found = made.replace("<p>", "").replace("</p>", "").replace("<ul>", "")
+            assert html.escape(channels.line(text).strip(), quote=False) in found.replace(
+                "&quot;", '"'
+            ), text
+            assert made.count("<") <= 4, (text, made, name)
+
+
+@given(st.text() | st.sampled_from(MARKUP))
+def test_a_code_span_ends_where_it_should(text: str) -> None:
+    span = channels.code(text)
+    fence = len(span) - len(span.lstrip("`"))
+    inner = span[fence:-fence]
+    assert "`" * fence not in inner
+    assert channels.line(text) in inner
+
+
+def test_rows_of_a_table_keep_their_columns() -> None:
+    rows = channels.markdown_table(["a", "b|c"], [["x\ny", "<b>|"], ["\\|", "z"]])
+    assert [row.replace("\\\\", "").replace("\\|", "").count("|") for row in rows] == [3, 3, 3, 3]
+
+
+@given(st.text() | st.sampled_from(HOSTILE) | st.sampled_from(MARKUP))
+def test_html_and_svg_hold_text_alone(text: str) -> None:
+    tree = xml.fromstring(tag("svg", tag("text", text, id=text)).source)
+    (child,) = tree
+    assert not len(child)
+    assert html.unescape(escape(text)) == child.text or not text or "\r" in text
+    assert not set(child.text or "") & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_told_is_a_line_wherever_it_goes(text: str, capsys) -> None:
+    screen, file = Screen(), io.StringIO()
+    channels.tell(text, screen)
+    channels.tell(text, file)
+    assert screen.getvalue() == file.getvalue() == channels.line(text) + "\n"
+    shown = channels.over(text, screen)
+    assert screen.getvalue().endswith("\r" + channels.line(text))
+    assert shown == len(channels.line(text))
+    channels.table(text, [text], [[text], [text]], foot=[text])
+    out = capsys.readouterr().out
+    assert not any(channels.unseen(c) for c in out if c != "\n")
+    assert channels.line(text) in out
+    record = logging.LogRecord("unmask", logging.WARNING, "", 1, "%s", (text,), None)
+    assert channels.Telling().format(record) == channels.line(text)
+
+
+def test_what_is_piped_is_not_altered_and_a_terminal_is_not_touched(monkeypatch) -> None:
+    for text in HOSTILE:
+        file, screen = io.StringIO(), Screen()
+        monkeypatch.setattr("sys.stdout", file)
+        channels.give(text)
+        monkeypatch.setattr("sys.stdout", screen)
+        channels.give(text)
+        assert file.getvalue() == text + "\n"
+        assert screen.getvalue() == channels.lines(text) + "\n"
+
+
+def test_nothing_is_shown_past_the_channels() -> None:
+    """No file prints, writes to a stream or opens a console of rich's by itself."""
+    found: list[str] = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.name == "channels.py" or path == ROOT / "tokens" / "workers.py":
+            continue  # workers write to a pipe between processes
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"\b(print|input|secho|echo|print_\w+|write|writelines)\(|rich", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and (said := _shows(node)):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {said}")
+            if isinstance(node, ast.ImportFrom) and (node.module or "") in (
+                "rich", "rich.console", "rich.table", "rich.progress", "rich.markup",
+            ):  # fmt: skip
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: imports {node.module}")
+    assert found == []
+
+
+SHOWING = ("echo", "secho", "print_exc", "print_exception", "write", "writelines", "print")
+
+
+def _shows(node: ast.Call) -> str | None:
+    """Name what shows something to a person, if a call does."""
+    if isinstance(node.func, ast.Name):
+        return node.func.id if node.func.id in ("print", "input") else None
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in SHOWING:
+        return None
+    said = ast.unparse(node.func)
+    owner, _, what = said.rpartition(".")
+    if what in SHOWING[:4]:
+        return said
+    streams = ("stdout", "stderr", "terminal", "stream", "_terminal", "_stream")
+    return said if owner.rpartition(".")[2] in streams else None
