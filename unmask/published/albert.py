@@ -15,7 +15,7 @@ from unmask.model.initialize import Normal
 from unmask.model.names import Fields, Names, activation, by_table, refuse
 from unmask.published import bert
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import BERT as BERT_FRAME
+from unmask.tokens.vocabulary import ALBERT as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
 
 PAPER = Paper(
@@ -40,7 +40,6 @@ HEADS = {
     "language": Language(term="masked", transform="gelu_tanh", bias=True),
     "sentence_order": Labels(term="sentence_order", n_labels=2),
 }
-FRAME = replace(BERT_FRAME, pad="<pad>", unknown="<unk>")
 
 _LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 _HEADS = """

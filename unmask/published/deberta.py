@@ -21,7 +21,7 @@ from unmask.model.positions import AskedOf, Disentangled
 from unmask.model.transformer import Block
 from unmask.published import bert
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import DEBERTA as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
 
 PAPER = Paper(

@@ -19,7 +19,7 @@ from unmask.model.names import Names, activation, by_table, refuse, their_activa
 from unmask.model.positions import Disentangled
 from unmask.published import bert, deberta
 from unmask.published.card import Paper, Published, leave
-from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import DEBERTA as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
 
 V3 = Paper(

@@ -3,13 +3,11 @@
 Clark et al. 2022, arXiv:2103.06874, section 3.1, "Preprocessing".
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unmask.tokens import pipeline
 from unmask.tokens.vocabulary import Frame, Special, names, sentinels
 
 SIZE = 0x110000
@@ -25,7 +23,6 @@ SPECIAL: Mapping[str, int] = {
 will never have a character (released code, `special_codepoints.py`)."""
 REPLACEMENT = 0xFFFD
 """What is read in the place of a special token's code point in a text."""
-_WORD = re.compile(pipeline.WORD_WITH_SPACE)
 
 
 def special(frame: Frame) -> Special:
@@ -70,13 +67,6 @@ def decode(ids: Sequence[int], *, skip_special: bool) -> str:
     return "".join(
         named.get(i, "") if i in NAMES else chr(i) for i in ids if i < SIZE and not _surrogate(i)
     )
-
-
-def begin_words(text: str) -> Bool[np.ndarray, "t"]:
-    """Say which characters begin a word; a space belongs to the word after it, as in GPT-2."""
-    begins = np.zeros(len(text), bool)
-    begins[[found.start() for found in _WORD.finditer(text)]] = True
-    return begins
 
 
 NAMES: Mapping[int, str] = {i: name for name, i in SPECIAL.items()}

@@ -8,7 +8,17 @@ from typing import Any
 from tokenizers import normalizers
 
 from unmask.tokens.sentencepiece import CONTROL, Model, Piece
-from unmask.tokens.vocabulary import BERT, LLAMA, MBART, MBART_50, ROBERTA, T5, XLNET, Frame
+from unmask.tokens.vocabulary import (
+    ALBERT,
+    DEBERTA,
+    LLAMA,
+    MBART,
+    MBART_50,
+    ROBERTA,
+    T5,
+    XLNET,
+    Frame,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +49,9 @@ _ALBERT = Family(
     classes=("Albert",),
     plain=True,
     lowercase=True,
-    frame=replace(BERT, pad="<pad>", unknown="<unk>"),
+    frame=ALBERT,
 )
-_DEBERTA = Family(classes=("DebertaV2",), new=frozenset({"[MASK]"}), frame=BERT)
+_DEBERTA = Family(classes=("DebertaV2",), new=frozenset({"[MASK]"}), frame=DEBERTA)
 _LLAMA = Family(
     classes=("Llama", "CodeLlama", "Gemma"),
     optional=True,
@@ -57,6 +67,17 @@ _XLNET = Family(classes=("XLNet",), plain=True, frame=XLNET)
 
 SENTINEL = re.compile(r"▁?(<extra_id_\d+>)\Z")
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
+
+
+def has_signs(tokenizer_class: str, model_type: str) -> bool:
+    """Say whether a punctuation mark begins a word in the code of a family (`Frame.signs`).
+
+    Args:
+        tokenizer_class: of tokenizer_config.json, in short.
+        model_type: of config.json.
+    """
+    known = {"albert", "xlnet", "deberta", "debertav2"}
+    return bool(known & {tokenizer_class.lower(), model_type.replace("-", "")})
 
 
 def family_of(

@@ -73,6 +73,17 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
     beside = _beside(folder)
+    backend, frame = _pipeline(folder, beside)
+    return backend, replace(frame, signs=frame.signs or families.has_signs(*_names(beside)))
+
+
+def _names(beside: _Folder) -> tuple[str, str]:
+    """Return what a folder calls its tokenizer and its model."""
+    return _class_of(beside.config), str(beside.model.get("model_type"))
+
+
+def _pipeline(folder: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+    """Read the first layout that is there."""
     if (path := folder / "tokenizer.json").is_file():
         return _whole(path, beside)
     if (path := folder / "vocab.txt").is_file():
@@ -310,8 +321,7 @@ def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
         model = sentencepiece.parse(path.read_bytes())
         family = families.family_of(
             model,
-            _class_of(beside.config),
-            str(beside.model.get("model_type")),
+            *_names(beside),
             numbered_elsewhere=(path.parent / "dict.txt").is_file(),
         )
         model = families.renumbered(family, model)

@@ -194,7 +194,11 @@ def _word_by_word(punctuation: bool) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(_WORD_OR_SIGN), "removed", invert=True)
 
 
-_WORD_OR_SIGN = r"[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}\p{N}]+)*|\S"
+_LETTER = r"[\p{L}\p{M}\p{N}\u200c\u200d]"
+_SIGN = r"\S[\p{M}\x{1F3FB}-\x{1F3FF}]*"
+_WORD_OR_SIGN = f"{_LETTER}+(?:['\\u2019]{_LETTER}+)*|{_SIGN}(?:\\u200d{_SIGN})*"
+"""Joiners are inside words of Hindi and Persian. An emoji is one sign with what colors its skin and
+with those that are joined to it."""
 
 
 def sentence_piece(

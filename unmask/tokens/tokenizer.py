@@ -9,9 +9,8 @@ import copy
 import json
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -19,13 +18,13 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int
 
-from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
+from unmask.batch import Tokens
 from unmask.config import to_dict
 from unmask.files import write_whole
-from unmask.text.sentences import sentences
 from unmask.tokens import code_points, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
 from unmask.tokens.files import byt5_frame, code_points_frame, read
+from unmask.tokens.marks import WordStarts, is_sign, with_sentences, word_characters
 from unmask.tokens.vocabulary import (
     BERT,
     BPE,
@@ -101,8 +100,10 @@ class Tokenizer:
         self._forbidden[[i for i in self.special.ids if backend.id_to_token(i) != written]] = True
         decoder = json.dumps(state["decoder"], ensure_ascii=False)
         self._bytes = _byte_of_character() if '"ByteLevel"' in decoder else None
-        # In SentencePiece's way of writing, a piece that begins with a space begins a word.
-        self._begins_word = self._spaced_pieces() if pipeline.SPACE in decoder else None
+        self._spaced = pipeline.SPACE in decoder
+        vocab = backend.get_vocab(with_added_tokens=True)
+        signs = self._signs(vocab) if frame.signs else None
+        self._word_starts = WordStarts(state, vocab, self._forbidden, signs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy by the saved form: the library's own copies take typed special tokens as such."""
@@ -388,12 +389,8 @@ class Tokenizer:
         ids = self._ids(encoding, special)
         if not len(ids):
             return Tokens(ids, np.zeros(0, np.uint8))
-        if self._begins_word is None:
-            marks = np.diff(np.array(encoding.word_ids, np.int64), prepend=-1) != 0
-        else:
-            marks = self._begins_word[ids]
-        ends = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))[1::2]
-        return Tokens(ids, _marks(text, marks.astype(np.uint8) * WORD, np.maximum.accumulate(ends)))
+        starts, ends = self._word_starts.of(text, encoding, ids)
+        return Tokens(ids, with_sentences(text, starts, ends))
 
     def _piece(self, i: int) -> str:
         token = self._backend.id_to_token(i)
@@ -403,14 +400,12 @@ class Tokenizer:
             return token
         if self._bytes is not None and all(c in self._bytes for c in token):
             return bytes(self._bytes[c] for c in token).decode("utf-8", "backslashreplace")
-        return token if self._begins_word is None else token.replace(pipeline.SPACE, " ")
+        return token.replace(pipeline.SPACE, " ") if self._spaced else token
 
-    def _spaced_pieces(self) -> np.ndarray:
-        begins = np.zeros(self.size, bool)
-        for token, i in self._backend.get_vocab(with_added_tokens=True).items():
-            begins[i] = token.startswith(pipeline.SPACE)
-        begins[self._forbidden] = True  # special tokens, but not the unknown, which is any text
-        return begins
+    def _signs(self, pieces: Mapping[str, int]) -> np.ndarray:
+        signs = np.zeros(self.size, bool)
+        signs[[i for i in pieces.values() if is_sign(self._piece(i))]] = True
+        return signs
 
 
 class CodePointTokenizer(Tokenizer):
@@ -526,8 +521,7 @@ class CodePointTokenizer(Tokenizer):
         ids, starts, ends = self._coded(text, special)
         if not len(ids):
             return Tokens(ids, np.zeros(0, np.uint8))
-        begins = code_points.begin_words(text)[starts].astype(np.uint8)
-        return Tokens(ids, _marks(text, begins * WORD, ends))
+        return Tokens(ids, with_sentences(text, word_characters(text)[starts], ends))
 
 
 class ByT5Tokenizer(Tokenizer):
@@ -720,28 +714,6 @@ def _unknown(model: dict[str, Any]) -> str | None:
     if model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
-
-
-def _marks(text: str, marks: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Add to word marks where sentences and paragraphs begin; `ends` is where each token ends.
-
-    What begins at a character begins at the token that holds it, and is the beginning of a word
-    too, even within what the tokenizer takes for one word. Spaces before a text are part of its
-    first paragraph.
-    """
-    begins: dict[int, list[int]] = {SENTENCE: [], PARAGRAPH: []}
-    at = 0
-    for paragraph in text.split("\n"):
-        if paragraph and not paragraph.isspace():
-            starts = [at + start for start, _ in sentences(paragraph)]
-            begins[SENTENCE] += starts
-            begins[PARAGRAPH] += starts[:1]
-        at += len(paragraph) + 1
-    for kind, characters in begins.items():
-        tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
-        marks[tokens[tokens < len(ends)]] |= kind | WORD
-    marks[0] = WORD | SENTENCE | PARAGRAPH
-    return marks
 
 
 def _config(frame: Frame) -> dict[str, Any]:

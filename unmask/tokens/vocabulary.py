@@ -160,6 +160,11 @@ class Frame:
     """A text is read from its end: its last token comes first. So what reads forward learns to say
     what stands before (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional
     language model")."""
+    signs: bool = field(default=False, compare=False)
+    """A punctuation mark begins a word wherever it stands, though words begin at white space
+    otherwise (ALBERT and XLNet: released code, `is_start_piece`; DeBERTa: `part_of_whole_word`).
+    Deviates: the former two also let every piece with letters other than English ones begin a
+    word, which would leave none of another language whole."""
     first: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 
@@ -183,6 +188,8 @@ BERT = Frame(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
     before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
 )  # fmt: skip
+ALBERT = replace(BERT, pad="<pad>", unknown="<unk>", signs=True)
+DEBERTA = replace(BERT, signs=True)
 ROBERTA = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
     before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
@@ -238,7 +245,7 @@ GEMMA = Frame(
 )  # fmt: skip
 XLNET = Frame(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-    between=("<sep>",), after=("<sep>", "<cls>"),
+    between=("<sep>",), after=("<sep>", "<cls>"), signs=True,
     first=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
 )  # fmt: skip
 WORDS = Frame(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")

@@ -1,0 +1,170 @@
+"""What begins at each token of a text: a word, a sentence, a paragraph.
+
+Where a word begins is what the code of the families says whose objectives hide whole words:
+
+- BERT, and all whose pieces say that they continue a word: every piece without ## (Devlin et al.,
+  released code, `create_masked_lm_predictions`; Joshi et al. 2020, `is_start_piece`). Before it,
+  their tokenizer has made punctuation marks and Chinese characters words of their own.
+- The original GPT, whose text is parted in BERT's way and whose pieces say where words end: the
+  same words.
+- Vocabularies of words: each token is one.
+- All others (GPT-2's bytes, SentencePiece, single bytes and characters): at white space (fairseq,
+  `is_beginning_of_word`). A space belongs to the word after it. Combining marks, digits, joiners
+  and punctuation end none; where ALBERT, XLNet and DeBERTa let a sign begin one, their frame says
+  so (`Frame.signs`).
+
+What a tokenizer cuts a text into before it looks for pieces is not asked: GPT-2's rule ends a
+"word" at each combining mark, so that of Hindi or Tamil hardly any would be whole.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import tokenizers
+from jaxtyping import Bool, Int, UInt8
+
+from unmask.batch import PARAGRAPH, SENTENCE, WORD
+from unmask.text.sentences import sentences
+
+_SPACES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
+"""White space of Unicode, of which there is none above."""
+
+
+class WordStarts:
+    """Says which tokens of a text begin a word: as the pieces say, or at white space."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        pieces: Mapping[str, int],
+        special: Bool[np.ndarray, "v"],
+        signs: Bool[np.ndarray, "v"] | None = None,
+    ) -> None:
+        """Find how the tokens of a pipeline say where words begin.
+
+        Args:
+            state: the pipeline, as plain data.
+            pieces: the whole vocabulary, with added tokens.
+            special: which ids are special tokens; each is a word, and what follows it begins one.
+            signs: which ids are signs that begin a word wherever they stand; None: none are.
+        """
+        self._special, self._signs = special, signs
+        model = state["model"]
+        prefix = model.get("continuing_subword_prefix")
+        self._begins: Bool[np.ndarray, "v"] | None = None
+        self._cut = "BertPreTokenizer" in _kinds(state.get("pre_tokenizer"))
+        if model["type"] == "WordLevel":
+            self._begins = np.ones(len(special), bool)
+        elif prefix:
+            self._begins = np.ones(len(special), bool)
+            self._begins[[i for piece, i in pieces.items() if piece.startswith(prefix)]] = False
+            self._begins |= special
+
+    def of(
+        self, text: str, encoding: tokenizers.Encoding, ids: Int[np.ndarray, "t"]
+    ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t"]]:
+        """Say which tokens begin a word, and where in the text each token ends."""
+        spans = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))
+        starts, ends = spans[::2], np.maximum.accumulate(spans[1::2])
+        if self._begins is not None:
+            return self._begins[ids], ends
+        if self._cut:
+            begins = np.diff(np.array(encoding.word_ids, np.int64), prepend=-1) != 0
+        else:
+            begins = at_white_space(text, starts, ends)
+        if self._signs is not None:
+            begins |= self._signs[ids]
+        special = self._special[ids]
+        begins |= special
+        begins[1:] |= special[:-1]
+        return begins, ends
+
+
+def at_white_space(
+    text: str, starts: Int[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
+) -> Bool[np.ndarray, "t"]:
+    """Say which tokens begin a word, where white space parts words.
+
+    A token that holds the end of a word and the beginning of another begins none: no word is cut.
+
+    Args:
+        text: what was read.
+        starts: the character at which each token starts.
+        ends: the character before which each ends, never falling.
+    """
+    if not len(text):
+        return np.ones(len(starts), bool)
+    word = np.cumsum(word_characters(text))
+    last = len(text) - 1
+    first = word[np.minimum(starts, last)]
+    reached = np.maximum.accumulate(np.maximum(word[np.minimum(np.maximum(ends, 1) - 1, last)], 1))
+    return first > np.concatenate(([0], reached[:-1]))
+
+
+def word_characters(text: str) -> Bool[np.ndarray, "t"]:
+    """Say which characters begin a word; a space belongs to the word after it, as in GPT-2.
+
+    Other white space, and a space before a space, is a word of its own.
+    """
+    code = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    white = np.zeros(len(code), bool)
+    low = code <= _SPACES[-1]
+    white[low] = _WHITE[code[low]]
+    begins = white.copy()
+    begins[1:] |= white[:-1] & (code[:-1] != ord(" "))
+    begins[:1] = True
+    return begins
+
+
+_WHITE = np.zeros(int(_SPACES[-1]) + 1, bool)
+_WHITE[_SPACES] = True
+
+
+def is_sign(piece: str) -> bool:
+    """Say whether a piece is one punctuation mark, as BERT's code has them."""
+    if len(piece) != 1 or piece.isspace():
+        return False
+    return (piece.isascii() and not piece.isalnum()) or unicodedata.category(piece)[0] == "P"
+
+
+def with_sentences(
+    text: str, words: Bool[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
+) -> UInt8[np.ndarray, "t"]:
+    """Join marks of words and of where sentences and paragraphs begin.
+
+    What begins at a character begins at the token that holds it, and is the beginning of a word
+    too, even within what the tokenizer takes for one word. Spaces before a text are part of its
+    first paragraph.
+
+    Args:
+        text: what was read.
+        words: which tokens begin a word.
+        ends: where in the text each token ends.
+    """
+    marks = words.astype(np.uint8) * np.uint8(WORD)
+    begins: dict[int, list[int]] = {SENTENCE: [], PARAGRAPH: []}
+    at = 0
+    for paragraph in text.split("\n"):
+        if paragraph and not paragraph.isspace():
+            starts = [at + start for start, _ in sentences(paragraph)]
+            begins[SENTENCE] += starts
+            begins[PARAGRAPH] += starts[:1]
+        at += len(paragraph) + 1
+    for kind, characters in begins.items():
+        tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
+        marks[tokens[tokens < len(ends)]] |= kind | WORD
+    marks[0] = WORD | SENTENCE | PARAGRAPH
+    return marks
+
+
+def _kinds(part: Any) -> set[str]:
+    """List the types of a part of a pipeline and of the parts that it is made of."""
+    if isinstance(part, Mapping):
+        inner: Sequence[Any] = [*part.values()]
+        return {str(part.get("type"))}.union(*map(_kinds, inner))
+    if isinstance(part, list):
+        return set[str]().union(*map(_kinds, part))
+    return set()
