@@ -44,6 +44,27 @@ def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
         assert bare == PUBLISHED[name]
 
 
+PRINTED = {
+    # Brown et al. 2020, table 2.1
+    "gpt3-small": 0.125, "gpt3-medium": 0.35, "gpt3-large": 0.76, "gpt3-xl": 1.3,
+    "gpt3-2.7b": 2.7, "gpt3-6.7b": 6.7, "gpt3-13b": 13.0, "gpt3-175b": 175.0,
+    # Touvron et al. 2023, table 2
+    "llama-7b": 6.7, "llama-13b": 13.0, "llama-33b": 32.5, "llama-65b": 65.2,
+    # Chowdhery et al. 2022, table 1
+    "palm-8b": 8.63, "palm-62b": 62.5, "palm-540b": 540.35,
+    # by name of the size alone
+    "gpt-neox-20b": 20.6, "lamda-137b": 137, "llama-2-70b": 69, "llama-3.1-405b": 405,
+    "meena": 2.6, "qwen2-72b": 72.7, "roberta-base": 0.125, "roberta-large": 0.355,
+    "distilbert-base-uncased": 0.066, "t5-3b": 2.8, "t5-11b": 11.3,
+}  # fmt: skip
+"""Billions, as rounded there."""
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_card_is_as_large_as_its_paper_prints(name: str) -> None:
+    assert MODELS[name].parameters / 1e9 == pytest.approx(PRINTED[name], rel=0.02)
+
+
 PAPERS = {"small": 0.30, "base": 0.58, "large": 1.23, "xl": 3.74, "xxl": 12.9}
 """Billions: Xue et al. 2022, table 1, which are mT5's, too."""
 

@@ -83,22 +83,40 @@ def fill(
     tokenizer.check_reads("fill")
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}")
-    encoder_decoder = isinstance(model.backbone, EncoderDecoder)
-    if model.stack.causal and not encoder_decoder:
-        raise ValueError("this model only reads forward and does not fill blanks; use `generate`")
+    if (why := why_not(model, tokenizer)) is not None:
+        raise ValueError(why)
     cut = [_cut(text, tokenizer) for text in texts]
     for i, pieces in enumerate(cut, 1):
         if len(pieces) < 2:
             shown = pieces[0] if len(pieces[0]) <= 80 else f"{pieces[0][:80]}..."
             raise ValueError(f"text {i} has no blank: {shown!r}; write {BLANK} where one is")
-    if encoder_decoder:
+    if isinstance(model.backbone, EncoderDecoder):
         by_name = tokenizer.frame.n_sentinels or tokenizer.frame.mask is None
         found = _spans(model, tokenizer, cut) if by_name else [None] * len(cut)
         whole = iter(_restored(model, tokenizer, [cut[i] for i, f in enumerate(found) if not f]))
         return [one or next(whole) for one in found]
-    if not model.names_tokens:
-        raise ValueError(_without_language(model))
     return _masks(model, tokenizer, cut, top_k, batch_tokens)
+
+
+def why_not(model: Model, tokenizer: Tokenizer) -> str | None:
+    """Say why a model fills no blanks; None: it does."""
+    frame = tokenizer.frame
+    if isinstance(model.backbone, EncoderDecoder):
+        if not model.names_tokens:
+            return _without_language(model)
+        if frame.mask is None and not frame.n_sentinels:
+            return (
+                "this model's texts have no blanks: its tokenizer has neither a mask nor "
+                "sentinels; use `generate`"
+            )
+        return None
+    if model.stack.causal:
+        return "this model only reads forward and does not fill blanks; use `generate`"
+    if not model.names_tokens:
+        return _without_language(model)
+    if frame.mask is None or tokenizer.special.mask is None:
+        return "the tokenizer has no mask token, so this model fills no blanks"
+    return None
 
 
 def _without_language(model: Model) -> str:
@@ -136,8 +154,7 @@ def _masks(
     batch_tokens: int,
 ) -> list[Filled]:
     special, mask, late = tokenizer.special, tokenizer.frame.mask, int(model.ahead)
-    if mask is None or special.mask is None:
-        raise ValueError("the tokenizer has no mask token, so this model fills no blanks")
+    assert mask is not None and special.mask is not None, "why_not has asked"
     inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
     before = special.before or (special.start,) * late
     framed = [np.array([*before, *ids, *special.after], np.int64) for ids in inner]

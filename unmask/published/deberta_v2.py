@@ -214,4 +214,20 @@ V3_MINI = replace(
     note=_MINI.note,
 )  # fmt: skip
 
-CARDS = (V3_MINI, V3_XSMALL, V3_SMALL, V3_BASE, V3_LARGE, M_V3_BASE, XLARGE, XXLARGE)
+V2_MINI = replace(
+    XLARGE,
+    name="deberta-v2-mini",
+    architecture=replace(V3_MINI.architecture, convolution=CONVOLUTION),  # type: ignore[type-var]
+    tokenizer=V3_MINI.tokenizer,
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=bert.SMALL_SCALE,
+    parameters=5_692_928,
+    hub=None,
+    note=_MINI.note,
+)
+
+CARDS = (
+    V3_MINI, V3_XSMALL, V3_SMALL, V3_BASE, V3_LARGE, M_V3_BASE, V2_MINI, XLARGE, XXLARGE,
+)  # fmt: skip

@@ -99,5 +99,25 @@ EVOLVED_TRANSFORMER_BIG = replace(
     training={**EVOLVED_TRANSFORMER_BASE.training, "steps": 300_000},
     parameters=221_181_952,
 )  # fmt: skip
+_MINI = transformer.TRANSFORMER_MINI
+EVOLVED_TRANSFORMER_MINI = replace(
+    EVOLVED_TRANSFORMER_BASE,
+    name="evolved-transformer-mini",
+    architecture=both(
+        replace(
+            ENCODER, vocab_size=8_192, d_model=256, n_layers=2 * 2, n_heads=4, d_ff=1024,
+            position=Sinusoidal(512), dropout=0.3, feed_forward_dropout=0.3,
+        ),
+        2,
+    ),
+    tokenizer=_MINI.tokenizer,
+    length=_MINI.length,
+    batch_tokens=_MINI.batch_tokens,
+    rate=_MINI.rate,
+    training=_MINI.training,
+    parameters=8_716_544,
+    note="Not in the paper: for tens of thousands of pairs and two CPU cores, with the width of "
+    "transformer-mini and two blocks a stack. " + transformer.OF_PAIRS + UNLIKE,
+)  # fmt: skip
 
-CARDS = (EVOLVED_TRANSFORMER_BASE, EVOLVED_TRANSFORMER_BIG)
+CARDS = (EVOLVED_TRANSFORMER_MINI, EVOLVED_TRANSFORMER_BASE, EVOLVED_TRANSFORMER_BIG)

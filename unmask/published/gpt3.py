@@ -46,7 +46,7 @@ def _sized(
     rate: float,
 ) -> Published:
     """Return a row of table 2.1; the rest of the recipe is appendix B's."""
-    # rows XL and 13B are printed with heads wider or narrower together than their hidden states
+    # row 13B is printed with heads that are narrower together than its hidden states
     of_head = None if n_heads * head_width == d_model else head_width
     training: dict[str, Any] = {
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
@@ -65,10 +65,19 @@ SIZES = (
     _sized("small", 125_226_240, 12, 768, 12, 64, 0.5, 6e-4),
     _sized("medium", 355_871_744, 24, 1024, 16, 64, 0.5, 3e-4),
     _sized("large", 760_300_032, 24, 1536, 16, 96, 0.5, 2.5e-4),
-    _sized("xl", 1_517_123_584, 24, 2048, 24, 128, 1.0, 2e-4),
+    replace(
+        _sized("xl", 1_315_723_264, 24, 2048, 16, 128, 1.0, 2e-4),
+        note=_FIRST.note + " Table 2.1 prints 24 heads of 128 beside a width of 2,048 and 1.3 "
+        "billion parameters: these would be 1.52 billion, and 16 heads, as wide together as the "
+        "hidden states like those of the other sizes, are the 1.32 billion here.",
+    ),
     _sized("2.7b", 2_651_553_280, 32, 2560, 32, 80, 1.0, 1.6e-4),
     _sized("6.7b", 6_658_404_352, 32, 4096, 32, 128, 2.0, 1.2e-4),
-    _sized("13b", 12_936_488_380, 40, 5140, 40, 128, 2.0, 1e-4),
+    replace(
+        _sized("13b", 12_936_488_380, 40, 5140, 40, 128, 2.0, 1e-4),
+        note=_FIRST.note + " Width and heads are as printed, 5,140 and 40 of 128; the paper counts "
+        "13.0 billion parameters, and these are 12.94 billion (12.85 with a width of 5,120).",
+    ),
     _sized("175b", 174_604_259_328, 96, 12_288, 96, 128, 3.2, 0.6e-4),
 )
 GPT3_MINI = llama.mini(

@@ -290,8 +290,22 @@ T5_MINI = replace(
     hub=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )
+_V1_1 = _sized(
+    V1_1_SMALL, "t5-v1_1-mini", 11593472,
+    d_model=256, n_layers=4, n_heads=4, d_ff=683, vocab_size=8_292,
+)  # fmt: skip
+V1_1_MINI = replace(
+    T5_MINI,
+    name="t5-v1_1-mini",
+    paper=GLU,
+    architecture=_V1_1.architecture,
+    heads=V1_1_SMALL.heads,
+    parameters=11_593_472,
+    note=f"{T5_MINI.note} GeGLU with as many weights as T5's feed-forward has, no dropout, an "
+    "output table of its own.",
+)
 
 CARDS = (
     T5_MINI, T5_SMALL, T5_BASE, T5_LARGE, T5_3B, T5_11B,
-    V1_1_SMALL, V1_1_BASE, V1_1_LARGE, V1_1_XL, V1_1_XXL,
+    V1_1_MINI, V1_1_SMALL, V1_1_BASE, V1_1_LARGE, V1_1_XL, V1_1_XXL,
 )  # fmt: skip

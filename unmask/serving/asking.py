@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from unmask.batch import SENTENCE, WORD, Tokens
 from unmask.checkpoints.huggingface import Opened, longest_text
+from unmask.generation.fill import why_not
 from unmask.generation.settings import decoding
 from unmask.model.transformer import EncoderDecoder
 from unmask.serving.pipeline import Pipeline
@@ -31,20 +33,28 @@ def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[S
         before: what it said before training: then what it says now stands beside that.
 
     Returns:
-        None of a model that names no tokens, or reads texts from their end.
+        None of a model that names no tokens, reads texts from their end, or answers a text and has
+        no blanks (Vaswani et al. 2017); nor of a sentence that the model cannot be asked. A report
+        that lacks them keeps nobody from training.
     """
     pipeline = Pipeline(opened)
     if not opened.model.names_tokens or pipeline.tokenizer.frame.backward:
         return []
     said = {_question(one): one for one in before if not isinstance(one, Near)}
     reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)
+    if not reads_on and why_not(opened.model, pipeline.tokenizer) is not None:
+        return []
     ask = _continued if reads_on else _filled
     # Half of the positions: text that is decoded and read again may have some more tokens.
     longest = min(_LONGEST, (longest_text(opened.card) or 2 * _LONGEST) // 2)
     training = opened.model.training
     opened.model.eval()
     try:
-        return [_beside(ask(pipeline, ids, at), said) for ids, at in _sentences(data, longest)]
+        found: list[Said] = []
+        for ids, at in _sentences(data, longest):
+            with suppress(ValueError):  # decoded and read again, it may not fit, or be empty
+                found.append(_beside(ask(pipeline, ids, at), said))
+        return found
     finally:
         opened.model.train(training)
 

@@ -16,6 +16,7 @@ from unmask.checkpoints import bilm
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
+from unmask.checkpoints.subwords import write_subwords
 from unmask.files import whole, write_whole
 from unmask.finetuning.export import write_record
 from unmask.heads.model import Model
@@ -103,6 +104,7 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
     with folded(opened.model):
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
         write_generator(folder, opened)
+        write_subwords(folder, opened)
     (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from unmask.adapters.prefix import reader, room
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
+from unmask.checkpoints.subwords import add_subwords
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
 from unmask.evaluation.embed import Pooling, embed
@@ -38,7 +39,7 @@ from unmask.generation.speculate import Draft
 from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
 from unmask.heads.language import LanguageHead
-from unmask.heads.model import reads_all_layers
+from unmask.heads.model import Model, asked_by, reads_all_layers
 from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
@@ -621,6 +622,8 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
     for name in asked - opened.model.specs.keys():  # of those without weights no file knows
         opened.model.add(name, OF_PARTS[name])
     add_generator(folder, opened.model)
+    add_subwords(folder, opened.model)
+    card = _answered(card, opened.model)
     task, tokenizer = read_task(folder), opened.tokenizer
     if tokenizer is not None:
         tokenizer = in_languages(tokenizer, task)
@@ -710,6 +713,16 @@ def _asked(card: Published, named: Published | None, folder: Path) -> Published:
         objective=run.objective or (card if named is None else named).objective,
         length=length if longest is None else min(length, longest),
     )
+
+
+def _answered(card: Published, model: Model) -> Published:
+    """Let a card ask what the model's heads answer, where another card of the family does."""
+    terms = {asked_by(name, spec) for name, spec in model.specs.items()}
+    if not terms or terms & set(card.objective.asks):
+        return card
+    kin = (one.objective for one in MODELS.values() if one.family == card.family)
+    found = next((asks for asks in kin if terms & set(asks.asks)), card.objective)
+    return replace(card, objective=found)
 
 
 def _read_pretraining(folder: Path) -> _Pretraining:

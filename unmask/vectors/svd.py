@@ -148,8 +148,9 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
     require_scipy()
     from scipy.sparse.linalg import svds
 
-    n = min(cast("tuple[int, int]", matrix.shape))
-    check_width(n, d_model)
+    rows, columns = cast("tuple[int, int]", matrix.shape)
+    n = min(rows, columns)
+    check_width(n, d_model, "words" if rows <= columns else "documents")
     if not matrix.nnz:
         raise ValueError("all associations are 0: there is nothing to learn")
     first = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
@@ -165,17 +166,18 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
     return Factors(*(np.ascontiguousarray(array, np.float32) for array in factors))
 
 
-def check_width(n: int, d_model: int) -> None:
-    """Check that so many words can have vectors of so many numbers.
+def check_width(n: int, d_model: int, of: str = "words") -> None:
+    """Check that so many words, or documents, can have vectors of so many numbers.
 
     Raises:
-        ValueError: there are not fewer numbers than words.
+        ValueError: there are not fewer numbers than words or documents.
     """
     if n < 2:
-        raise ValueError(f"factors need two words or more, got {n}")
+        raise ValueError(f"factors need two {of} or more, got {n}")
     if not 1 <= d_model < n:
         raise ValueError(
-            f"d_model: vectors of {n} words must have from 1 to {n - 1} numbers, got {d_model}"
+            f"architecture.d_model: vectors of {n} {of} must have from 1 to {n - 1} numbers, "
+            f"got {d_model}"
         )
 
 
