@@ -154,7 +154,8 @@ def _masks(
     batch_tokens: int,
 ) -> list[Filled]:
     special, mask, late = tokenizer.special, tokenizer.frame.mask, int(model.ahead)
-    assert mask is not None and special.mask is not None, "why_not has asked"
+    assert mask is not None, "`why_not` has asked"
+    assert special.mask is not None, "`why_not` has asked"
     inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
     before = special.before or (special.start,) * late
     framed = [np.array([*before, *ids, *special.after], np.int64) for ids in inner]
