@@ -125,7 +125,7 @@ ALBERT_BASE = Published(
     labels=Labels(),
     pooler="sentence_order",
     objective=NGRAMS_AND_ORDER,
-    tokenizer=TokenizerSpec(Unigram(30_000), FRAME),
+    tokenizer=TokenizerSpec(Unigram(30_000, plain=True, lowercase=True), FRAME),
     length=512,  # section 4.1
     batch_tokens=4096 * 512,  # section 4.1
     rate=0.00176,  # section 4.1
@@ -172,7 +172,7 @@ ALBERT_MINI = replace(
         BASE, vocab_size=8_192, embed_width=128, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
         initialize=Normal(0.05, truncated=True),
     ),
-    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    tokenizer=TokenizerSpec(Unigram(8_192, plain=True, lowercase=True), FRAME),
     length=_MINI.length,
     batch_tokens=_MINI.batch_tokens,
     rate=_MINI.rate,

@@ -177,7 +177,7 @@ GEMMA_2B = llama.sized(
     paper=FIRST,
     architecture=GEMMA_BASE,
     heads=llama.TIED,  # section 2
-    tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),
+    tokenizer=TokenizerSpec(SentencePieceBPE(256_000, prefix=False), FRAME),
     length=8192,  # section 2
     fields=Fields(
         model_type="gemma", read=_read_1, write=_write_1, classes=llama.classes("Gemma")
@@ -231,7 +231,7 @@ GEMMA_3_4B = llama.sized(
     family="gemma3",
     paper=THIRD,
     architecture=GEMMA_3_BASE,
-    tokenizer=TokenizerSpec(SentencePieceBPE(262_144), FRAME),  # section 2.2
+    tokenizer=TokenizerSpec(SentencePieceBPE(262_144, prefix=False), FRAME),  # section 2.2
     fields=Fields(
         model_type="gemma3_text", read=_read_3, write=_write_3,
         classes=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),

@@ -299,7 +299,7 @@ LLAMA_3_8B = sized(
     position=Rotary(500_000.0, 8192),
     length=8192,  # section 3.4.1
     batch_tokens=8_000_000,  # section 3.4.1
-    tokenizer=TokenizerSpec(ByteBPE(128_256), FRAME_3),
+    tokenizer=TokenizerSpec(ByteBPE(128_256, cut="llama3"), FRAME_3),
     training={
         **LLAMA_2_7B.training,  # not stated
         "schedule": {"kind": "Cosine", "warmup": 8000, "floor": 0.01},  # section 3.4.1

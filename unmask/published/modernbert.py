@@ -222,7 +222,7 @@ MODERNBERT_BASE = Published(
     heads=HEADS,
     labels=LABELS,
     objective=MASKED_30,
-    tokenizer=TokenizerSpec(ByteBPE(50_368), FRAME),  # table 4
+    tokenizer=TokenizerSpec(ByteBPE(50_368, nfc=True), FRAME),  # table 4
     length=1024,  # section 2.2.2: 8,192 at the end
     batch_tokens=4608 * 1024,  # table 3
     rate=8e-4,  # table 3
@@ -256,7 +256,7 @@ MODERNBERT_MINI = replace(
         position=rotary(1024), window=(None, 16, 16),
         initialize=Normal(0.05, truncated=True, residual=8),
     ),
-    tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
+    tokenizer=TokenizerSpec(ByteBPE(8_192, nfc=True), FRAME),
     length=128,
     batch_tokens=4_096,
     rate=3e-3,

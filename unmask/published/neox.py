@@ -138,7 +138,7 @@ GPT_NEOX_20B = Published(
     heads={"language": Language(term="next_token", tied=False)},
     labels=llama.LABELS,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(ByteBPE(50_257), FRAME),
+    tokenizer=TokenizerSpec(ByteBPE(50_257, nfc=True), FRAME),
     length=2048,  # section 3
     batch_tokens=1538 * 2048,  # section 3: about 3.15M
     rate=0.97e-4,  # released configuration; section 3 prints 0.97e-5

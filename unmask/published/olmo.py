@@ -50,7 +50,7 @@ OLMO_2_7B = llama.sized(
     query_key_norm="all",  # section 2.1
     norm=RMSNorm(eps=1e-6),  # released configuration
     position=Rotary(500_000.0, 4096),  # section 2.1
-    tokenizer=TokenizerSpec(ByteBPE(100_352), FRAME),
+    tokenizer=TokenizerSpec(ByteBPE(100_352, cut="llama3"), FRAME),
     length=4096,  # table 3
     batch_tokens=1024 * 4096,  # table 3
     rate=3e-4,  # table 3

@@ -85,7 +85,7 @@ QWEN_2_05B = llama.sized(
     paper=SECOND,
     architecture=QWEN_2_BASE,
     heads=llama.TIED,
-    tokenizer=TokenizerSpec(ByteBPE(151_936), FRAME),
+    tokenizer=TokenizerSpec(ByteBPE(151_936, cut="qwen2", nfc=True), FRAME),
     length=4096,  # section 3.2; 32,768 at the end
     fields=Fields(
         model_type="qwen2", read=_read_2, write=_write_2, classes=llama.classes("Qwen2")

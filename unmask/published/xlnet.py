@@ -120,7 +120,7 @@ XLNET_LARGE = Published(
     heads=HEADS,
     labels=LABELS,
     objective=OBJECTIVE,
-    tokenizer=TokenizerSpec(Unigram(32_000), FRAME),
+    tokenizer=TokenizerSpec(Unigram(32_000, plain=True), FRAME),
     length=512,  # table 7
     batch_tokens=8192 * 512,  # section 3.1
     rate=4e-4,  # table 7
@@ -163,7 +163,7 @@ XLNET_MINI = replace(
         LARGE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
         initialize=Normal(0.05),
     ),
-    tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
+    tokenizer=TokenizerSpec(Unigram(8_192, plain=True), FRAME),
     length=128,
     batch_tokens=4_096,
     rate=3e-3,

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import normalizers
 
+from unmask.tokens import pipeline
 from unmask.tokens.sentencepiece import CONTROL, Model, Piece
 from unmask.tokens.vocabulary import (
     ALBERT,
@@ -179,11 +180,8 @@ def rules(family: Family, config: Mapping[str, Any]) -> list[normalizers.Normali
     """List what the family's code does to a text before SentencePiece reads it."""
     if config.get("split_by_punct"):
         raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")
-    first: list[normalizers.Normalizer] = []
+    lowercase = bool(config.get("do_lower_case", family.lowercase))
     if family.plain:
-        first += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if not config.get("keep_accents", False):
-            first += [normalizers.NFKD(), normalizers.StripAccents()]
-    if config.get("do_lower_case", family.lowercase):
-        first.append(normalizers.Lowercase())
-    return first
+        accents = bool(config.get("keep_accents", False))
+        return pipeline.as_plain(accents=accents, lowercase=lowercase)
+    return [normalizers.Lowercase()] if lowercase else []

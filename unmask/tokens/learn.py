@@ -21,6 +21,7 @@ from unmask.tokens.sentencepiece import BYTE, CONTROL, NORMAL, UNKNOWN, Model, P
 from unmask.tokens.vocabulary import (
     BPE,
     ByteBPE,
+    ByteCut,
     Bytes,
     Characters,
     CodePoints,
@@ -47,6 +48,7 @@ _log = logging.getLogger(__name__)
 _DIGIT_OR_REST = re.compile(r"\d|\D+")
 _N_CHUNKS = 2**20
 _CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
+_CHUNK_WITH_LINE_END = re.compile(r"\s*\S+(?:\s*[\r\n]+)?|\s+\Z")
 
 
 def backend(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
@@ -175,16 +177,22 @@ def _bpe(kind: BPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]
 def _byte_bpe(kind: ByteBPE, special: tuple[str, ...], texts: Iterable[str]) -> Tokenizer:
     alphabet = sorted(pipeline.byte_characters())
     n_merges = _room(kind.size, special, alphabet)
-    shell = pipeline.byte_bpe(_numbered((), alphabet), [])
-    words = count_words(texts, shell, special, chunks=_CHUNK_WITH_SPACE.findall)
+    shell = pipeline.byte_bpe(_numbered((), alphabet), [], cut=kind.cut, nfc=kind.nfc)
+    words = count_words(texts, shell, special, chunks=byte_chunks(kind.cut))
     pieces, made = merges(words, _symbols(words, alphabet), n_merges)
-    return pipeline.byte_bpe(_numbered(special, [*alphabet, *pieces]), made)
+    vocab = _numbered(special, [*alphabet, *pieces])
+    return pipeline.byte_bpe(vocab, made, cut=kind.cut, nfc=kind.nfc)
+
+
+def byte_chunks(cut: ByteCut) -> Callable[[str], list[str]]:
+    """Return what parts a text so that each part is cut as it would be in the whole."""
+    return (_CHUNK_WITH_SPACE if cut == "gpt2" else _CHUNK_WITH_LINE_END).findall
 
 
 def _sentence_piece_bpe(
     kind: SentencePieceBPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]
 ) -> Tokenizer:
-    def build(made: list[str], letters: list[str]) -> Tokenizer:
+    def build(made: list[str], letters: list[str], *, prefix: bool = True) -> Tokenizer:
         named = [Piece(n, 0.0, UNKNOWN if n == unknown else CONTROL) for n in special]
         coded = [Piece(f"<0x{i:02X}>", 0.0, BYTE) for i in range(256)]
         merged = [Piece(p, -float(i), NORMAL) for i, p in enumerate([*made, *letters])]
@@ -193,7 +201,7 @@ def _sentence_piece_bpe(
                 pieces=(*named, *coded, *merged),
                 algorithm="bpe",
                 charsmap=b"",
-                add_dummy_prefix=True,
+                add_dummy_prefix=prefix,
                 remove_extra_whitespaces=False,
                 escape_whitespaces=True,
                 whitespace_as_suffix=False,
@@ -213,18 +221,19 @@ def _sentence_piece_bpe(
     symbols = _symbols(kept, letters)
     room = _room(kind.size - 256, special, symbols)
     made, _ = merges(kept, symbols, room)
-    return build([p for p in made if p not in symbols], sorted(symbols))
+    return build([p for p in made if p not in symbols], sorted(symbols), prefix=kind.prefix)
 
 
 def _unigram(
     kind: Unigram, special: tuple[str, ...], unknown: str, texts: Iterable[str]
 ) -> Tokenizer:
     at = special.index(unknown)
-    shell = pipeline.unigram([(name, 0.0) for name in special], at)
+    first = pipeline.as_plain(accents=False, lowercase=kind.lowercase) if kind.plain else []
+    shell = pipeline.unigram([(name, 0.0) for name in special], at, first)
     words, letters = _covered(count_words(texts, shell, special))
     _room(kind.size, special, letters)
     pieces = unigram.learn(words, kind.size - len(special))
-    return pipeline.unigram([*((name, 0.0) for name in special), *pieces], at)
+    return pipeline.unigram([*((name, 0.0) for name in special), *pieces], at, first)
 
 
 def _characters(

@@ -18,7 +18,7 @@ from tokenizers import (
 )
 
 from unmask.tokens import sentencepiece
-from unmask.tokens.vocabulary import SUMMARY, Frame, names, sentinels
+from unmask.tokens.vocabulary import SUMMARY, ByteCut, Frame, names, sentinels
 
 SPACE = "▁"
 """SentencePiece writes a space so."""
@@ -49,10 +49,38 @@ def word_piece(
     return backend
 
 
-def byte_bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokenizer:
-    """Build GPT-2's: bytes are written as printable characters, words keep the space before."""
+_DIGITS: Mapping[ByteCut, str] = {"llama3": r"\p{N}{1,3}", "qwen2": r"\p{N}"}
+
+
+def byte_bpe(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    cut: ByteCut = "gpt2",
+    nfc: bool = False,
+    space: bool = False,
+) -> Tokenizer:
+    """Build GPT-2's: bytes are written as printable characters, words keep the space before.
+
+    Args:
+        vocab: pieces and their ids.
+        merges: of two pieces to one, the first first.
+        cut: how text is cut before (`ByteBPE.cut`).
+        nfc: text is put in the form NFC before.
+        space: a space is put before a text that begins with none.
+    """
     backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=cut == "gpt2")
+    backend.pre_tokenizer = whole
+    if cut != "gpt2":
+        rule = (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+            rf"{_DIGITS[cut]}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+        split = pre_tokenizers.Split(Regex(rule), "isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([split, whole])
+    if nfc:
+        backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
     return backend
 
@@ -85,11 +113,33 @@ def marked_bpe(
     return backend
 
 
-def unigram(pieces: Sequence[tuple[str, float]], unknown: int) -> Tokenizer:
-    """Build one for pieces learned here, with what SentencePiece calls nmt_nfkc."""
+def as_plain(*, accents: bool, lowercase: bool) -> list[normalizers.Normalizer]:
+    """List what ALBERT's and XLNet's code does to a text before SentencePiece reads it.
+
+    Args:
+        accents: they are kept.
+        lowercase: letters are lowered.
+    """
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    bare = [] if accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    return [*quotes, *bare, *([normalizers.Lowercase()] if lowercase else [])]
+
+
+def unigram(
+    pieces: Sequence[tuple[str, float]],
+    unknown: int,
+    first: Sequence[normalizers.Normalizer] = (),
+) -> Tokenizer:
+    """Build one for pieces learned here, with what SentencePiece calls nmt_nfkc.
+
+    Args:
+        pieces: with their log probabilities, by id.
+        unknown: the id of what is none of them.
+        first: done to a text before.
+    """
     backend = Tokenizer(models.Unigram(list(pieces), unk_id=unknown, byte_fallback=False))
     backend.normalizer = normalizers.Sequence(
-        [normalizers.Nmt(), normalizers.NFKC(), *_single_spaces()]
+        [*first, normalizers.Nmt(), normalizers.NFKC(), *_single_spaces()]
     )
     backend.pre_tokenizer = pre_tokenizers.Metaspace(
         replacement=SPACE, prepend_scheme="always", split=True
@@ -159,6 +209,13 @@ def byt5(frame: Frame, spare: int) -> Tokenizer:
     pieces = [*names(frame), *shown, *reversed(marks), *unused]
     backend = byte_tokens({piece: i for i, piece in enumerate(pieces)})
     backend.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in unused])
+    # transformers.ByT5Tokenizer: spaces around them go with them.
+    backend.add_special_tokens(
+        [
+            AddedToken(name, special=True, normalized=False, lstrip=True, rstrip=True)
+            for name in names(frame)
+        ]
+    )
     return finish(backend, frame)
 
 
@@ -278,14 +335,38 @@ def finish(backend: Tokenizer, frame: Frame, *, rising: bool = False) -> Tokeniz
     # A mask typed in a text takes the place of a word together with the space before it, where
     # spaces are tokens.
     spaced = not isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    add_special(backend, wanted, lstrip=(frame.mask,) if spaced else ())
+    surround(backend, frame)
+    return backend
+
+
+def add_special(
+    backend: Tokenizer, wanted: Sequence[str], *, lstrip: Sequence[str | None] = ()
+) -> None:
+    """Make tokens special; those that were added before keep how they are found in a text.
+
+    Args:
+        backend: changed.
+        wanted: the tokens; new ones have new ids, in this order.
+        lstrip: of new ones, those that take the spaces before them.
+    """
+    there = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     backend.add_special_tokens(
         [
-            AddedToken(name, special=True, normalized=False, lstrip=spaced and name == frame.mask)
+            AddedToken(name, special=True, normalized=False, lstrip=name in lstrip)
+            if name not in there
+            else as_special(there[name])
             for name in wanted
         ]
     )
-    surround(backend, frame)
-    return backend
+
+
+def as_special(token: AddedToken) -> AddedToken:
+    """Return a token that is found as this one is, but is special."""
+    return AddedToken(
+        token.content, special=True, normalized=token.normalized, single_word=token.single_word,
+        lstrip=token.lstrip, rstrip=token.rstrip,
+    )  # fmt: skip
 
 
 def surround(backend: Tokenizer, frame: Frame) -> None:

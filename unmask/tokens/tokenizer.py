@@ -318,7 +318,8 @@ class Tokenizer:
                 so in the family of the special tokens.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        config = _config(self.frame) | ({} if length is None else {"model_max_length": length})
+        config = _config(self.frame) | self._habits()
+        config |= {} if length is None else {"model_max_length": length}
         if segments is not None:
             there = ["token_type_ids"] if segments else []
             config["model_input_names"] = ["input_ids", *there, "attention_mask"]
@@ -327,6 +328,17 @@ class Tokenizer:
             folder / "tokenizer_config.json",
             json.dumps(config, ensure_ascii=False, indent=2) + "\n",
         )
+
+    def _habits(self) -> dict[str, bool | None]:
+        """Say what BERT's own class in transformers must be told, or takes otherwise."""
+        normal = json.loads(self._backend.to_str())["normalizer"] or {}
+        if normal.get("type") != "BertNormalizer":
+            return {}
+        return {
+            "do_lower_case": normal["lowercase"],
+            "strip_accents": normal["strip_accents"],
+            "tokenize_chinese_chars": normal["handle_chinese_chars"],
+        }
 
     def _surrounding(self) -> tokenizers.Tokenizer:
         """Return the backend, which puts languages that were told around texts, too."""

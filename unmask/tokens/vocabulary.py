@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -301,11 +301,21 @@ class WordPiece:
     lowercase: bool = True
 
 
+ByteCut = Literal["gpt2", "llama3", "qwen2"]
+
+
 @dataclass(frozen=True)
 class ByteBPE:
     """Byte pairs merged within words; any text can be written and read back exactly (GPT-2)."""
 
     size: int = 50_257
+    cut: ByteCut = "gpt2"
+    """How text is cut into what bytes are merged within. gpt2: letters, digits, signs and spaces
+    apart, each with the space before it. llama3, also GPT-4's: digits by three, line ends by
+    themselves, one sign with the letters after it, contractions in capitals too. qwen2: as llama3,
+    but each digit by itself."""
+    nfc: bool = False
+    """Text is put in Unicode's form NFC first; any text of that form comes back exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,6 +340,9 @@ class SentencePieceBPE:
     """
 
     size: int = 32_000
+    prefix: bool = True
+    """A space is put before a text, so that its first word is written as others are; not so in
+    Gemma (released code, `add_dummy_prefix`)."""
 
 
 @dataclass(frozen=True)
@@ -337,6 +350,11 @@ class Unigram:
     """The most probable cut into pieces, which hold the spaces too (SentencePiece, T5)."""
 
     size: int = 32_000
+    plain: bool = False
+    """Quotes are made plain and accents taken away first (ALBERT, XLNet: released code,
+    `preprocess_text`)."""
+    lowercase: bool = False
+    """Letters are lowered first (ALBERT)."""
 
 
 @dataclass(frozen=True)
