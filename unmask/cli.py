@@ -134,6 +134,18 @@ Column = Annotated[
         "--text", metavar="COLUMN", help="Which column of records is the text.", default="text"
     ),
 ]
+TextColumns = Annotated[
+    list[str] | None,
+    _option("--text", metavar="COLUMN", help="Of text in a file; of pairs, given twice."),
+]
+ChoiceColumns = Annotated[
+    list[str] | None,
+    _option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
+]
+AllColumns = Annotated[
+    str | None,
+    _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
+]
 Document = Annotated[
     Literal["blank", "line", "file"],
     _option("--document", help="What in .txt is a document: what blank lines part, a line..."),
@@ -1025,8 +1037,12 @@ def evaluate(
     ] = None,
     label: Annotated[
         str | None,
-        _option("--label", metavar="COLUMN", help="Of similarity: the column of people's scores."),
+        _option(
+            "--label", metavar="COLUMN", help="Of labels, numbers or tags; of similarity, too."
+        ),
     ] = None,
+    choices: ChoiceColumns = None,
+    columns: AllColumns = None,
     pooling: Pooled = None,
     layer: Layer = None,
     shots: Annotated[
@@ -1045,7 +1061,14 @@ def evaluate(
         _option("--hide", help="From a masked model that is asked for a token: its word's rest."),
     ] = "word",
     document: Document = "blank",
-    text: Column = None,
+    text: Annotated[
+        list[str] | None,
+        _option(
+            "--text",
+            metavar="COLUMN",
+            help="Of text in held-out records, or labelled rows; of pairs, given twice.",
+        ),
+    ] = None,
     case: Annotated[
         Literal["auto", "keep", "lower"],
         _option(
@@ -1074,17 +1097,18 @@ def evaluate(
         how = {"label": label, "pooling": pooling, "layer": layer, "limit": limit}
         _evaluate_similarity(model, sources, device, encoding_errors, how, as_json)
         return
-    vectors_of = {"label": label, "pooling": pooling, "layer": layer}
+    vectors_of = {"pooling": pooling, "layer": layer}
     _refuse("", " is of --task similarity, which is not given", **vectors_of)
+    named = {"label": label, "choices": choices, "columns": columns}
     if _names_vectors(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        others |= {"task": task, "with": together, "part": part}
+        others |= {"task": task, "with": together, "part": part} | named
         _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
         _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
         return
     _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
-        labelling = {"with": together, "part": part}
+        labelling = {"with": together, "part": part} | named
         _refuse("", " is for models that label, and not for --task", **labelling)
         how = {
             "seed": seed, "rows": rows, "length": length, "stride": stride, "memory": memory,
@@ -1101,21 +1125,26 @@ def evaluate(
     if together or pipeline.labelled:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
-        if length is not None or text is not None or memory is not None:
-            raise ValueError(
-                f"{model}: labels; --length, --memory and --text are for held-out text"
-            )
+        _refuse(f"{model}: labels; ", " is for held-out text", length=length, memory=memory)
         asked = _together(pipeline, together, device)
-        scores = asked.score(sources[0], encoding_errors=encoding_errors)
+        scores = asked.score(
+            sources[0],
+            **_columns(text, choices, columns),
+            label=label,
+            encoding_errors=encoding_errors,
+        )
         _show_scores((f"{name:20} {value:.4f}" for name, value in scores.items()), scores, as_json)
         return
+    _refuse("", " is of labelled rows, and this model labels nothing", **named)
+    if text is not None and len(text) > 1:
+        raise ValueError(f"--text: held-out text is in one column, got {len(text)}")
     result = pipeline.evaluate(
         sources,
         length=length,
         seed=seed,
         memory=memory,
         document=document,
-        text=text,
+        text=None if text is None else text[0],
         encoding_errors=encoding_errors,
     )
     _show_scores(_scored(result), vars(result), as_json)
@@ -1244,6 +1273,9 @@ def predict(
             help="Rows with the columns of training; or .txt, whose lines are read as TEXT is.",
         ),
     ] = None,
+    text: TextColumns = None,
+    choices: ChoiceColumns = None,
+    columns: AllColumns = None,
     part: Part = None,
     encoding_errors: Encoding = "strict",
     device: Device = "auto",
@@ -1253,8 +1285,11 @@ def predict(
 
     Prints a line of JSON for each. A pair of texts is a line with a tab between them, as is a
     question and the text that answers it, or a text and its options; words to be tagged are parted
-    by spaces.
+    by spaces. In a file, a pair is two columns: --text premise --text hypothesis.
     """
+    if input is None:
+        _refuse("", " is of --input, which is not given", text=text, choices=choices,
+                columns=columns)  # fmt: skip
     pipeline = _load(model, device)
     pipeline = _together(pipeline if part is None else pipeline.part(part), together, device)
     given: Iterable[Any]
@@ -1262,10 +1297,19 @@ def predict(
         given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))
     else:
         _not_both(texts, input)
-        given = pipeline.rows(input, encoding_errors=encoding_errors)
+        how = _columns(text, choices, columns)
+        given = pipeline.rows(input, **how, encoding_errors=encoding_errors)
     for text, answer in _answered(given, pipeline.predict):
         said = answer if isinstance(answer, dict) else {"number": answer}
         give_json({"text": text} | said)
+
+
+def _columns(
+    text: Sequence[str] | None, choices: Sequence[str] | None, columns: str | None
+) -> dict[str, Sequence[str]]:
+    """Return the columns of a file that are named."""
+    names = () if columns is None else columns.split(",")
+    return {"text": text or (), "choices": choices or (), "columns": names}
 
 
 def _together(

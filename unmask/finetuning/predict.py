@@ -24,10 +24,13 @@ from unmask.finetuning.ask import (
     check_length,
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
+from unmask.finetuning.kinds.files import find_text_or_pair
+from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
+from unmask.text.records import listed
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ def task_of(opened: Opened) -> Task:
             f"{opened.card.name} has no head that labels texts; fine-tune it first "
             f"(heads: {', '.join(specs) or 'none'})"
         )
-    columns = Columns(texts=("text",), label="label")
+    columns = Columns(texts=(), label="label")
     reads = {"pool": spec.pool, "layers": spec.layers}
     if spec.n_labels == 1:
         return Task(
@@ -138,12 +141,9 @@ def predict(
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     if len(texts) == 0:
         return []
-    if task is None:
-        task = task_of(opened)
-        if task.does in ("classify", "regress", "multilabel") and not isinstance(texts[0], str):
-            task = replace(task, columns=Columns(texts=("text1", "text2"), label="label"))
-    asked = ask(task, opened.card, opened.tokenizer)
+    task = task_of(opened) if task is None else task
     items = given(task, texts)
+    asked = ask(counted(task, items), opened.card, opened.tokenizer)
     said = say(asked, opened.model, asked.questions(items), batch_tokens)
     return [asked.answer(item, scores) for item, scores in zip(items, said.scores, strict=True)]
 
@@ -159,6 +159,64 @@ def given(task: Task, texts: Sequence[Any]) -> list[Item]:
     if any(not any(map(str.strip, (*item.texts, *item.options))) for item in items):
         _log.warning("an empty text is answered too; what is said of it rests on no word")
     return items
+
+
+def counted(task: Task, items: Sequence[Item]) -> Task:
+    """Return a task with as many columns of text as items have texts, where it does not say them.
+
+    Raises:
+        ValueError: some have one text and some two.
+    """
+    if task.columns.texts or not items:
+        return task
+    n = len(items[0].texts)
+    odd = next((item for item in items if len(item.texts) != n), None)
+    if odd is not None:
+        what, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
+        raise ValueError(
+            f"{odd.where} is {what} (in a line, a tab stands between two), and those before it are "
+            f"{first}: the model's folder does not say which it reads, so all must be alike"
+        )
+    return of_texts(task, ("text",) if n == 1 else ("text1", "text2"))
+
+
+def of_texts(task: Task, texts: tuple[str, ...]) -> Task:
+    """Return a task whose texts are in these columns."""
+    does = "pairs" if task.does == "classify" and len(texts) == 2 else task.does
+    return replace(task, does=does, columns=replace(task.columns, texts=texts))
+
+
+def named(task: Task, table: Table, text: Sequence[str] = (), choices: Sequence[str] = ()) -> Task:
+    """Return a task whose texts and options are in the columns that are named.
+
+    Where none are named and the task does not say them, they are found by customary names, and that
+    is said of two.
+
+    Raises:
+        ValueError: there is no such column, or there are fewer or more than the task reads.
+    """
+    for name in (*text, *choices):
+        table.check(name)
+    if choices and task.does != "choose":
+        raise ValueError(
+            f"choices are of a model that chooses, and it was fine-tuned to {task.does}"
+        )
+    own = task.columns
+    counts = (len(own.texts),) if own.texts else (1, 2)
+    if text and task.does != "choose" and len(text) not in counts:
+        raise ValueError(
+            f"{table.path}: the model reads {' or '.join(map(str, counts))} columns of text, got "
+            f"{len(text)}: {listed(text)}"
+        )
+    found = tuple(text) or own.texts
+    if not found:
+        found = find_text_or_pair(table)
+        if len(found) == 2:
+            _log.warning(
+                "%s: pairs are read, of %r and %r; --text names other columns", table.path, *found
+            )
+    task = of_texts(task, found)
+    return replace(task, columns=replace(task.columns, choices=tuple(choices) or own.choices))
 
 
 @torch.no_grad()

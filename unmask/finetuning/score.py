@@ -9,7 +9,7 @@ from unmask.finetuning import tables
 from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.measured import measured
-from unmask.finetuning.predict import BATCH_TOKENS, loss, say, task_of
+from unmask.finetuning.predict import BATCH_TOKENS, counted, loss, named, say, task_of
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.text.lines import EncodingErrors
@@ -51,6 +51,7 @@ def score_file(
     task: Task | None = None,
     text: Sequence[str] = (),
     label: str | None = None,
+    choices: Sequence[str] = (),
     columns: Sequence[str] = (),
     encoding_errors: EncodingErrors = "strict",
     batch_tokens: int = BATCH_TOKENS,
@@ -63,6 +64,7 @@ def score_file(
         task: what `read_task` found in the model's folder. None: what its head says.
         text: columns of text. None named: those of the task, or customary ones.
         label: the column of labels. None: that of the task, or a customary one.
+        choices: columns of options. None named: likewise.
         columns: names of all columns, for a file without a header.
         encoding_errors: what becomes of bytes that are no UTF-8.
         batch_tokens: tokens that go through the model at once.
@@ -75,9 +77,15 @@ def score_file(
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     task = task_of(opened) if task is None else task
     items = read_items(
-        task, path, text=text, label=label, columns=columns, encoding_errors=encoding_errors
+        task,
+        path,
+        text=text,
+        label=label,
+        choices=choices,
+        columns=columns,
+        encoding_errors=encoding_errors,
     )
-    asked = ask(task, opened.card, opened.tokenizer)
+    asked = ask(counted(task, items), opened.card, opened.tokenizer)
     return score(asked, opened.model, items, asked.questions(items), batch_tokens)
 
 
@@ -87,6 +95,7 @@ def read_items(
     *,
     text: Sequence[str] = (),
     label: str | None = None,
+    choices: Sequence[str] = (),
     columns: Sequence[str] = (),
     encoding_errors: EncodingErrors = "strict",
 ) -> list[Item]:
@@ -96,15 +105,15 @@ def read_items(
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it is not what the task takes, with file and line.
     """
-    kind = TASK_KINDS[task.does]
+    tagged = TASK_KINDS[task.does].files.tagged
+    table = tables.read(path, header=tuple(columns), tagged=tagged, errors=encoding_errors)
+    task = named(task, table, text, choices)
+    kind, own = TASK_KINDS[task.does], task.columns
     files = kind.files
-    table = tables.read(path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors)
-    own = task.columns
-    if not text and all(map(table.has, own.texts)):
-        text = own.texts
+    texts = own.texts if text or all(map(table.has, own.texts)) else ()
     if label is None and own.label in table.columns:
         label = own.label
-    found = files.columns(table, text, label, own.choices)
+    found = files.columns(table, texts, label, own.choices)
     items = files.items(table, found, encoding_errors, known=True, options=task.options)
     kind.check(items, task.labels, found.label)
     if not items:

@@ -64,7 +64,7 @@ class Table:
         if _ending(self.path) in (".tsv", ".csv"):
             all_of_them = ", or all of a file without a header by columns (--columns)"
         return (
-            f"in fine-tuning name it by {option} (--{option}){all_of_them} "
+            f"name it by {option} (--{option}){all_of_them} "
             f"(columns: {listed(self.columns)})"
         )
 

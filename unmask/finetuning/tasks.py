@@ -45,6 +45,8 @@ class Columns:
     """Which columns of a file are read."""
 
     texts: tuple[str, ...]
+    """None: another library fine-tuned the model, and its folder does not say whether it reads
+    texts or pairs of texts; what is given says it."""
     label: str
     choices: tuple[str, ...] = ()
     """That hold the options to choose from."""

@@ -10,11 +10,10 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.finetuning.ask import Answer
 from unmask.finetuning.kinds.catalogue import ask
 from unmask.finetuning.measured import measured
-from unmask.finetuning.predict import given, loss, say, task_of
+from unmask.finetuning.predict import counted, given, loss, say, task_of
 from unmask.finetuning.score import read_items
 from unmask.finetuning.tasks import Item, Task
 from unmask.serving.pipeline import Pipeline, load
-from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 
 KINDS = ("classify", "pairs", "regress")
@@ -44,7 +43,7 @@ class Ensemble:
                     f"{one.card.name}: models answer together in {', '.join(KINDS)}; it was "
                     f"fine-tuned to {task.does}"
                 )
-            if (task.does, sorted(task.labels)) != (self.task.does, sorted(self.task.labels)):
+            if (_does(task), sorted(task.labels)) != (_does(self.task), sorted(self.task.labels)):
                 raise ValueError(
                     f"{one.card.name}: {_said(task)}, but the first {_said(self.task)}"
                 )
@@ -67,25 +66,24 @@ class Ensemble:
     def predict(self, texts: str | Sequence[Any]) -> list[Answer]:
         """Label texts, or pairs of texts; see `Pipeline.predict`."""
         some = [texts] if isinstance(texts, str) else list(texts)
-        items, first = given(self.task, some), self._ask(0)
+        items = given(self.task, some)
+        first = self._ask(0, items)
         return [first.answer(item, s) for item, s in zip(items, self._mean(items), strict=True)]
 
-    def rows(self, path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> list[Any]:
+    def rows(self, path: str | Path, **named: Any) -> list[Any]:
         """Read what `predict` takes from a file of rows; see `Pipeline.rows`."""
-        return self._all[0].rows(path, encoding_errors=encoding_errors)
+        return self._all[0].rows(path, **named)
 
-    def score(
-        self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
-    ) -> dict[str, float]:
+    def score(self, path: str | Path, **named: Any) -> dict[str, float]:
         """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
-        items = read_items(self.task, path, encoding_errors=encoding_errors)
-        first, scores = self._ask(0), self._mean(items)
+        items = read_items(self.task, path, **named)
+        first, scores = self._ask(0, items), self._mean(items)
         said = [first.truth(item, s) for item, s in zip(items, scores, strict=True)]
         return measured(self.task, items, said) | {"loss": loss(first, items, scores)}
 
-    def _ask(self, i: int) -> Any:
+    def _ask(self, i: int, items: Sequence[Item]) -> Any:
         one = self._all[i]
-        return ask(self._tasks[i], one.card, one.tokenizer)
+        return ask(counted(self._tasks[i], items), one.card, one.tokenizer)
 
     def _mean(self, items: Sequence[Item]) -> list[np.ndarray]:
         """Return for each item the mean number [1 1], or the logarithms of mean probabilities."""
@@ -93,7 +91,7 @@ class Ensemble:
             return []
         said: list[np.ndarray] = []
         for i, one in enumerate(self._all):
-            asked = self._ask(i)
+            asked = self._ask(i, items)
             scores = np.stack(say(asked, one.model, asked.questions(items)).scores)
             said.append(scores[..., self._order(i)] if self.task.labels else scores)
         if not self.task.labels:
@@ -103,6 +101,11 @@ class Ensemble:
     def _order(self, i: int) -> list[int]:
         """Say where a model has the labels of the first."""
         return [self._tasks[i].labels.index(label) for label in self.task.labels]
+
+
+def _does(task: Task) -> str:
+    """Name a kind of task; that of pairs may be one that its folder does not tell from texts'."""
+    return "classify" if task.does == "pairs" else task.does
 
 
 def _said(task: Task) -> str:

@@ -26,7 +26,7 @@ from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, A
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.generate import in_languages
 from unmask.finetuning.measured import of_mixture
-from unmask.finetuning.predict import predict, read_task, task_of
+from unmask.finetuning.predict import named, predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
@@ -439,12 +439,29 @@ class Pipeline:
         given = [texts] if isinstance(texts, str) else list(texts)
         return predict(self.opened, given, task=self.task if task is None else task)
 
-    def rows(self, path: str | Path, *, encoding_errors: EncodingErrors = "strict") -> list[Any]:
+    def rows(
+        self,
+        path: str | Path,
+        *,
+        text: str | Sequence[str] = (),
+        choices: str | Sequence[str] = (),
+        columns: Sequence[str] = (),
+        encoding_errors: EncodingErrors = "strict",
+    ) -> list[Any]:
         """Read what `predict` takes from a file of rows: .tsv, .csv, .jsonl, .parquet, .conllu.
 
         The columns are those of the training file; where it has them not, customary ones. A line
         of .txt is what a line of standard input is to the program: a text, the words of a sentence
-        with spaces between, or several texts with tabs between.
+        with spaces between, or several texts with tabs between. Of a model that another library
+        fine-tuned, whose folder does not say what it reads, two columns of text are pairs, and so
+        is a line with a tab.
+
+        Args:
+            path: of the file.
+            text: the columns of text, in order, as in fine-tuning. None: as above.
+            choices: those of options, likewise.
+            columns: names of all columns, of a file without a header.
+            encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -452,9 +469,15 @@ class Pipeline:
         """
         task = self._task()
         files = TASK_KINDS[task.does].files
+        text, choices = _names(text), _names(choices)
         if tables.is_plain(Path(path)):
+            if text or choices or columns:
+                raise ValueError(f"{path}: lines of .txt have no columns to be named")
             return _lines(task, tables.read(path, errors=encoding_errors))
-        table = tables.read(path, tagged=files.tagged, errors=encoding_errors)
+        table = tables.read(
+            path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors
+        )
+        task = named(task, table, text, choices)
         items = files.items(
             table,
             files.texts(table, task.columns),
@@ -465,16 +488,40 @@ class Pipeline:
         return [files.plain(item) for item in items]
 
     def score(
-        self, path: str | Path, *, encoding_errors: EncodingErrors = "strict"
+        self,
+        path: str | Path,
+        *,
+        text: str | Sequence[str] = (),
+        label: str | None = None,
+        choices: str | Sequence[str] = (),
+        columns: Sequence[str] = (),
+        encoding_errors: EncodingErrors = "strict",
     ) -> dict[str, float]:
         """Compute all figures of a model that labels, on a file of labelled rows.
+
+        Args:
+            path: of the file.
+            text: the columns of text, as of `rows`.
+            label: that of labels, numbers or tags.
+            choices: those of options.
+            columns: names of all columns, of a file without a header.
+            encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: it lacks columns, is damaged, or has labels that the model does not know; or
                 the model labels nothing.
         """
-        return score_file(self.opened, path, task=self._task(), encoding_errors=encoding_errors)
+        return score_file(
+            self.opened,
+            path,
+            task=self._task(),
+            text=_names(text),
+            label=label,
+            choices=_names(choices),
+            columns=columns,
+            encoding_errors=encoding_errors,
+        )
 
     def _task(self) -> Task:
         return task_of(self.opened) if self.task is None else self.task
@@ -669,6 +716,10 @@ def _named(text: str) -> Published | None:
             f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
         )
     return None
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _places(data: str | Path | Sequence[str | Path]) -> list[str]:

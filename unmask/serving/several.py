@@ -15,7 +15,7 @@ from unmask.batch import Batch
 from unmask.checkpoints.huggingface import Opened, locate
 from unmask.finetuning.ask import LANGUAGE, Answer, Ask, Question
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
-from unmask.finetuning.predict import BATCH_TOKENS, ROWS, read_task, task_of
+from unmask.finetuning.predict import BATCH_TOKENS, ROWS, of_texts, read_task, task_of
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
@@ -29,6 +29,8 @@ class _Part:
     model: Model
     task: Task
     asked: Ask
+    pairs: Ask
+    """As `asked`, for two texts, where the folder does not say which it reads."""
 
 
 class Several:
@@ -80,7 +82,13 @@ class Several:
             own.load_state_dict(adapter.state_dict())
             own.eval()
         task = read_task(folder) or task_of(opened)
-        return _Part(model=model, task=task, asked=ask(task, opened.card, opened.tokenizer))
+        one, two = (
+            ask(
+                task if task.columns.texts else of_texts(task, names), opened.card, opened.tokenizer
+            )
+            for names in (("text",), ("text1", "text2"))
+        )
+        return _Part(model=model, task=task, asked=one, pairs=two)
 
     def predict(
         self,
@@ -115,7 +123,8 @@ class Several:
             part = self._parts[name]
             item = TASK_KINDS[part.task.does].files.given(part.task, text, f"text {i + 1}")
             items.append(item)
-            questions += [replace(q, item=i) for q in part.asked.questions([item])]
+            asked = part.pairs if len(item.texts) == 2 else part.asked
+            questions += [replace(q, item=i) for q in asked.questions([item])]
         said = self._say(questions, parts, batch_tokens)
         answers: list[Answer] = []
         for i, (item, name) in enumerate(zip(items, parts, strict=True)):

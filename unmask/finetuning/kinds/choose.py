@@ -57,9 +57,11 @@ class ChoiceRows:
 
     def texts(self, table: Table, columns: Columns) -> Columns:
         """Find the columns of text and options."""
-        if all(name in table.columns for name in (*columns.texts, *columns.choices)):
-            return columns
-        return find_texts(table)
+        texts, choices = (
+            names if all(map(table.has, names)) else ()
+            for names in (columns.texts, columns.choices)
+        )
+        return find_texts(table, texts, choices)
 
     def items(
         self,

@@ -166,9 +166,10 @@ class TextRows:
 
     def texts(self, table: Table, columns: Columns) -> Columns:
         """Find the columns of text."""
-        if all(map(table.has, columns.texts)):
+        if columns.texts and all(map(table.has, columns.texts)):
             return columns
-        return replace(columns, texts=self.find(table))
+        find = self.find if columns.texts else find_text_or_pair
+        return replace(columns, texts=find(table))
 
     def items(
         self,
@@ -188,13 +189,13 @@ class TextRows:
         ]
 
     def given(self, task: Task, text: Any, where: str) -> Item:
-        """Take a text, or as many as there are columns.
+        """Take a text, or as many as there are columns; one or two, where these are not known.
 
         Raises:
             ValueError: it is neither.
         """
-        n = len(task.columns.texts)
         read = (text,) if isinstance(text, str) else tuple(text) if _is_list(text) else ()
+        n = len(task.columns.texts) or (1 if isinstance(text, str) else 2)
         fits = isinstance(text, str) if n == 1 else not isinstance(text, str) and len(read) == n
         if not fits or not all(isinstance(t, str) for t in read):
             wanted = {1: "a text", 2: "a pair of texts"}.get(n, f"{n} texts")
@@ -208,7 +209,8 @@ class TextRows:
 
     def line(self, task: Task, line: str) -> Any:
         """Read a text, or several with tabs between."""
-        return line.split("\t") if len(task.columns.texts) > 1 else line
+        alone = len(task.columns.texts) == 1 or (not task.columns.texts and "\t" not in line)
+        return line if alone else line.split("\t")
 
 
 def find_text(table: Table) -> tuple[str, ...]:
