@@ -63,10 +63,7 @@ class Table:
         all_of_them = ""
         if _ending(self.path) in (".tsv", ".csv"):
             all_of_them = ", or all of a file without a header by columns (--columns)"
-        return (
-            f"name it by {option} (--{option}){all_of_them} "
-            f"(columns: {listed(self.columns)})"
-        )
+        return f"name it by {option} (--{option}){all_of_them} (columns: {listed(self.columns)})"
 
     def check(self, name: str) -> None:
         """Check that there is exactly one column of this name.
