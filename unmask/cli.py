@@ -155,6 +155,15 @@ Encoding = Annotated[
     _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
 ]
 SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
+Asked = Annotated[
+    str | None,
+    _option(
+        "--objective",
+        metavar="NAME",
+        help="Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md).",
+        default="the model's own",
+    ),
+]
 Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 Pooled = Annotated[
     Literal["mean", "first", "last", "ends"] | None,
@@ -368,6 +377,7 @@ def show(model: Card, as_json: Json = False) -> None:
 def hide(
     model: Card,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Hidden from; - reads stdin.")],
+    objective: Asked = None,
     seed: Annotated[int, _option("--seed", metavar="N", help="Another hides other places.")] = 0,
     changes: Annotated[
         list[str] | None,
@@ -379,7 +389,7 @@ def hide(
     import unmask
 
     given = "\n".join(_standard_input("strict")) if text == "-" else _text(text)
-    explanation = unmask.hidden(model, given, seed=seed, changes=changes or [])
+    explanation = unmask.hidden(model, given, objective=objective, seed=seed, changes=changes or [])
     if as_json:
         give(explanation.to_json())
     else:
@@ -492,6 +502,7 @@ def pretrain(
     seed: Annotated[
         int | None, _option("--seed", metavar="N", help="Of everything that is drawn.")
     ] = None,
+    objective: Asked = None,
     checkpoint_every: Annotated[
         int | None, _option("--checkpoint-every", metavar="N", help="Steps.")
     ] = None,
@@ -535,6 +546,7 @@ def pretrain(
         encoding_errors=encoding_errors,
         sampling=sampling,
         seed=seed,
+        objective=objective,
         checkpoint_every=checkpoint_every,
         changes=changes or [],
         resume=resume,

@@ -14,6 +14,7 @@ from unmask.config import from_dict, to_dict
 from unmask.heads.generator import Generator, GeneratorHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
+from unmask.published.own import worded
 
 FOLDER = "generator"
 """Within the folder of a model."""
@@ -29,10 +30,12 @@ def write_generator(folder: Path, opened: Opened) -> None:
     if not found or not isinstance(opened.model.architecture, Architecture):
         return
     (head,) = found
-    card = replace(
-        opened.card,
-        architecture=head.spec.architecture(opened.model.architecture),
-        heads={"language": head.spec.language},
+    card = worded(
+        replace(
+            opened.card,
+            architecture=head.spec.architecture(opened.model.architecture),
+            heads={"language": head.spec.language},
+        )
     )
     alone = card.build()
     named = dict(head.named_parameters(remove_duplicate=False))

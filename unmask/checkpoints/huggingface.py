@@ -25,10 +25,11 @@ from unmask.checkpoints.tensors import (
 from unmask.config import from_dict, to_dict
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
-from unmask.heads.language import ByMask, Language
+from unmask.heads.language import AfterSource, ByMask, ByNext, Language
 from unmask.heads.model import HeadSpec, Model, kept_with
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
+from unmask.hiding.objectives import GPT, MASKED, XLNET, Objective
 from unmask.model.architecture import source_of
 from unmask.model.decoder import MaskDecoder
 from unmask.model.elmo import ElmoArchitecture
@@ -39,6 +40,7 @@ from unmask.published.own import OWN as OWN_WORDS
 from unmask.published.own import unsaid
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
+from unmask.vectors.learning import METHODS, Method
 
 HUB = "hf:"
 SEVERAL_LABELS = "multi_label_classification"
@@ -134,13 +136,25 @@ def open_folder(
     if tokenizer is not None and source is not None:
         tokenizer = tokenizer.reading(_source_tokenizer(folder / SOURCE, source.vocab_size))
     return Opened(
-        card=replace(card, heads=specs),
+        card=replace(card, heads=specs, objective=_objective(card, specs)),
         model=model.eval(),
         tokenizer=tokenizer,
         labels=labels if any(map(labels_named, specs.values())) else (),
         missing=read.missing,
         extra=read.extra,
     )
+
+
+_OBJECTIVES = {"masked": MASKED, "next_token": GPT, "permuted": XLNET.objective}
+"""By what a language head is asked."""
+
+
+def _objective(card: Published, specs: Mapping[str, HeadSpec]) -> Objective | Method:
+    """Return what a model was asked, as far as its heads tell that it is not what its card asks."""
+    asked = [spec.term for spec in specs.values() if isinstance(spec, Language)]
+    if isinstance(card.objective, METHODS) or not set(asked) - set(card.objective.asks):
+        return card.objective
+    return _OBJECTIVES.get(asked[0], card.objective)
 
 
 def is_model(folder: Path) -> bool:
@@ -223,7 +237,8 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
     """
     own = {n: said for n, s in specs.items() if (said := _without_class(card, s)) is not None}
     left = [n for n, s in specs.items() if n not in own and kept_with(s)]
-    class_of = max((k for k in card.fields.classes if set(k) <= set(left)), key=len)
+    classes = card.fields.classes_of(card.architecture)
+    class_of = max((k for k in classes if set(k) <= set(left)), key=len)
     return own | {n: type(specs[n]).__name__ for n in left if n not in class_of}
 
 
@@ -233,9 +248,7 @@ def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
         return f"{_why_ours(card)}transformers has no class of this network: `unmask.load` opens it"
     own = heads_without_class(card, specs)
     if not own:
-        if any(map(_answers, specs.values())):
-            return "transformers fills masks with it and does not write; `unmask.load` does both"
-        return None
+        return next((said for spec in specs.values() if (said := _otherwise(spec))), None)
     which, rest = ("its", "model below the head") if len(own) == len(specs) else ("a", "rest")
     return (
         f"{which} head is {next(iter(own.values()))}, which transformers does not have: that opens "
@@ -252,10 +265,22 @@ def _why_ours(card: Published) -> str:
     return f"the format of {card.family} cannot say {said}, so it is in our words: "
 
 
-def _answers(spec: HeadSpec) -> bool:
-    """Say whether a head says targets for sources by masks."""
-    by_mask = spec.forward if isinstance(spec, Language) else None
-    return isinstance(by_mask, ByMask) and by_mask.source is not None
+def _otherwise(spec: HeadSpec) -> str | None:
+    """Say what the other library does otherwise with a head that it has."""
+    forward = spec.forward if isinstance(spec, Language) else None
+    if isinstance(forward, ByMask) and forward.source is not None:
+        return "transformers fills masks with it and does not write; `unmask.load` does both"
+    if isinstance(forward, ByNext):
+        return (
+            "each place names the token after its own, which transformers takes for its own; "
+            "`unmask.load` fills masks as they were learned"
+        )
+    if isinstance(forward, AfterSource) and forward.whole:
+        return (
+            "it sees a prompt as a whole, which transformers reads forward; `unmask.load` does as "
+            "it was learned"
+        )
+    return None
 
 
 def _without_class(card: Published, spec: HeadSpec) -> str | None:
@@ -281,7 +306,8 @@ def _heads(
         return from_dict(_Own, theirs[OWN], f"{folder / 'config.json'}: {OWN}").heads
     wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
     kept = tuple(name for name, spec in card.heads.items() if kept_with(spec))
-    names = next((k for k, v in card.fields.classes.items() if v == wanted), kept)
+    found = card.fields.heads_of(wanted)
+    names = kept if found is None else found
     made: dict[str, HeadSpec] = {}
     for name in names:
         if name == "label" and card.labels is not None:
@@ -296,7 +322,16 @@ def _heads(
             made[name] = Spans()
         else:
             made[name] = {**card.others, **card.heads}[name]
+    if wanted in card.fields.forward.values():
+        made = {name: _forward(spec) for name, spec in made.items()}
     return made
+
+
+def _forward(spec: HeadSpec) -> HeadSpec:
+    """Return a head as a network that reads forward has it."""
+    if not isinstance(spec, Language):
+        return spec
+    return replace(spec, term="next_token", decoder=None, forward=None)
 
 
 def _as_stored(
@@ -453,13 +488,13 @@ def config_of(
 ) -> dict[str, Any]:
     """Return their config.json of a model of ours."""
     own = heads_without_class(card, model.specs)
-    classes = card.fields.classes
+    classes = card.fields.classes_of(card.architecture)
     specs = {n: s for n, s in model.specs.items() if kept_with(s)}
     has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
     theirs = card.fields.write(resized(model.architecture, model.vocab_size))
     theirs |= {"model_type": card.fields.model_type, "architectures": [classes[heads]]}
-    if own:
+    if own or not _tells(card, specs):
         theirs[OWN] = {"heads": to_dict(specs)}
     language = model.specs.get("language")
     if isinstance(language, Language):
@@ -476,6 +511,19 @@ def config_of(
     if tokenizer is not None:
         theirs |= _special_ids(tokenizer.special, model)
     return theirs
+
+
+def _tells(card: Published, specs: Mapping[str, HeadSpec]) -> bool:
+    """Say whether their configuration tells what a language head is asked, and how it says text."""
+    spec = specs.get("language")
+    cards = (one for one in MODELS.values() if one.family == card.family)
+    usual = next(cards, card)
+    theirs = {**usual.others, **usual.heads}.get("language")
+    if not isinstance(spec, Language) or not isinstance(theirs, Language):
+        return True
+    if isinstance(spec.forward, ByMask):  # UniLM's format says so
+        return spec.term == theirs.term
+    return (spec.term, spec.forward) == (theirs.term, theirs.forward)
 
 
 def _problem(specs: Mapping[str, HeadSpec]) -> str | None:

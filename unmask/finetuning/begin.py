@@ -166,7 +166,8 @@ def _opened(folder: Path, task: Task, auxiliary: float | None, learned: bool) ->
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
-    there = next((k for k, kind in card.fields.classes.items() if kind in kinds), ())
+    every = (*card.fields.classes.items(), *card.fields.forward.items())
+    there = next((k for k, kind in every if kind in kinds), ())
     if OWN in theirs or {LABEL, TOKEN_LABEL, SPANS, CHOICE} & set(there):
         return _converted(open_folder(folder), task, auxiliary, learned)
     heads = _heads(task, card, auxiliary)

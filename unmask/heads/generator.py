@@ -1,6 +1,7 @@
 """A smaller network that names hidden tokens, and whose guesses the model then reads."""
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any, Literal
 
 import torch
@@ -57,18 +58,30 @@ class Generator:
 
     def architecture(self, a: Architecture) -> Architecture:
         """Return the smaller network of a model."""
+        heads = max(1, round(a.n_heads * self.size))
+        width, groups = round(a.d_model * self.size), a.n_kv_heads
         return replace(
             a,
-            d_model=round(a.d_model * self.size),
-            n_heads=max(1, round(a.n_heads * self.size)),
+            d_model=width - width % heads,
+            n_heads=heads,
+            n_kv_heads=None if groups is None else gcd(heads, groups),
             d_ff=round(a.d_ff * self.size),
             head_width=None,
-            embed_width=a.d_embed if round(a.d_model * self.size) != a.d_embed else None,
+            embed_width=a.d_embed if width - width % heads != a.d_embed else None,
             n_layers=a.n_layers if self.n_layers is None else self.n_layers,
         )
 
     def build(self, architecture: Architecture, table: Table) -> "GeneratorHead":
-        """Build the smaller network of a stack whose token table is `table`."""
+        """Build the smaller network of a stack whose token table is `table`.
+
+        Raises:
+            ValueError: the stack is not one of Transformer layers, or has no table of tokens.
+        """
+        if type(architecture) is not Architecture:
+            raise ValueError(
+                "a generator is a smaller Transformer, of a Transformer: got "
+                f"{type(architecture).__name__}"
+            )
         return GeneratorHead(self, architecture, embedding(table))
 
 

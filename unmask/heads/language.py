@@ -16,6 +16,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.canine import Table, embedding
 from unmask.model.decoder import Asker, MaskDecoder, TwoStreams
 from unmask.model.parts import ACTIVATIONS, Activation
+from unmask.model.positions import IN_SCORES
 
 ROWS_AT_ONCE = 1024
 """Places whose scores are held at the same time: enough for full speed, few enough to stay small
@@ -98,13 +99,33 @@ class Language:
 
         Raises:
             ValueError: there is no table, but hashes, and the scores would be of a million tokens;
-                or tokens in clusters are to be smoothed.
+                tokens in clusters are to be smoothed; or a second stream would not know where it
+                stands.
         """
+        if isinstance(self.decoder, TwoStreams):
+            _check_second_stream(architecture)
         if isinstance(table, AdaptiveEmbedding):
             if self.smoothing:
                 raise ValueError(f"smoothing of tokens in clusters is not made, got {self}")
             return AdaptiveHead(self, architecture, table)
         return LanguageHead(self, architecture, embedding(table))
+
+
+def _check_second_stream(a: Architecture) -> None:
+    """Check that a stream which begins with the same vector everywhere knows where it is.
+
+    Raises:
+        ValueError: it does not, or there are no layers that it could go through.
+    """
+    if not isinstance(a.position, IN_SCORES):
+        known = ", ".join(kind.__name__ for kind in IN_SCORES)
+        raise ValueError(
+            "a second stream (permutation language modeling) asks without the vectors of tokens, "
+            f"so positions must be in the scores ({known}), got {type(a.position).__name__}"
+        )
+    if a.mixed or any(a.kinds):
+        what = "sublayers that are mixed" if a.mixed else "layers with convolutions"
+        raise ValueError(f"no second stream goes through {what} (permutation language modeling)")
 
 
 class _LinearLoss(torch.autograd.Function):

@@ -7,8 +7,9 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, Example, Tokens
 from unmask.hiding.conceal import Dropped, Future, InPlace, InTurn, Order, PlaceBefore
-from unmask.hiding.denoise import Denoise
+from unmask.hiding.denoise import WITH_SOURCE, Denoise, InMode, has_source
 from unmask.hiding.hide import Hide, longest_text
+from unmask.hiding.mixture import Mixture
 from unmask.tokens.vocabulary import Special
 
 
@@ -47,12 +48,17 @@ class InOneStack:
     language model, under a denoising objective; see `joined`.
     """
 
-    objective: Hide | Denoise
+    objective: Hide | Denoise | InMode | Mixture
     whole: bool = False
     """The source is seen as a whole."""
 
     def __post_init__(self) -> None:
         of_one = InPlace | PlaceBefore | InTurn | Order | Future
+        if isinstance(self.objective, Mixture) and not has_source(self.objective.parts[0][1]):
+            raise ValueError(
+                "only what is read in two stacks can be in one: the parts of objective must be "
+                f"{WITH_SOURCE}, got {type(self.objective.parts[0][1]).__name__}"
+            )
         if isinstance(self.objective, Hide) and isinstance(self.objective.conceal, of_one):
             raise ValueError(
                 "only what is read in two stacks can be in one: objective.conceal must be "

@@ -17,6 +17,8 @@ from unmask.model.positions import (
     Sinusoidal,
 )
 
+Sees = Literal["both_ways", "forward", "in_part"]
+"""What the tokens of a text see of it: all, those before them, or what their ranks allow."""
 Slot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE: frozenset[Slot] = frozenset({"into"})
@@ -180,6 +182,23 @@ class Architecture:
                 "AttendedConvolutions have heads of a width of their own: position must be added "
                 f"to token vectors (Learned, Sinusoidal), got {type(self.position).__name__}"
             )
+
+    def reading(self, sees: Sees, *, writes: bool = False) -> "Architecture":
+        """Return the same network for tokens that see all of a text, those before them, or a part.
+
+        Args:
+            sees: see `Sees`.
+            writes: what follows a text is said token by token, whatever is seen of the text.
+
+        Raises:
+            ValueError: it cannot read so.
+        """
+        if sees != "both_ways" and any(isinstance(k, GatedConvolutions) for k in self.kinds):
+            raise ValueError("GatedConvolutions read what follows: a text is seen as a whole only")
+        position = self.position
+        if isinstance(position, BucketBias):
+            position = replace(position, causal=sees == "forward")
+        return replace(self, causal=sees == "forward" or writes, position=position)
 
     @property
     def tells_segments(self) -> bool:

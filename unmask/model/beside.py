@@ -45,6 +45,7 @@ def look_beside(stacks: Sequence[nn.Module], layers: int) -> None:
         ValueError: a stack has no such table of places at least as wide as a head and no biases of
             distances, or no two heads of an even width.
     """
+    check_beside(stacks)
     tables: dict[Tensor, Tensor] = {}
     biases: set[nn.Embedding] = set()
     for stack in _parts(stacks):
@@ -60,16 +61,31 @@ def look_beside(stacks: Sequence[nn.Module], layers: int) -> None:
         width = stack.a.d_head
         if table not in tables:  # two stacks may have it in common
             tables[table] = _write_sinusoids(table, width)
-        if 2 * len(tables[table]) != width:
-            raise ValueError(
-                "look_beside needs heads of one width in all networks that share places, got "
-                f"{2 * len(tables[table])} and {width}; use 0"
-            )
         if isinstance(stack.widen, nn.Linear):
             _hand_on(stack.widen, width)
         for block in stack.layers[:layers]:
             assert isinstance(block, Block)
             _turn(block.attention.q.weight, block.attention.k.weight, tables[table])
+
+
+def check_beside(stacks: Sequence[nn.Module]) -> None:
+    """Check that heads can look beside, as `look_beside` has it.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    widths: dict[Tensor, int] = {}
+    for stack in _parts(stacks):
+        if isinstance(stack.position, BucketBiasModule):
+            if stack.a.n_heads < 2:
+                raise ValueError(f"look_beside needs two heads, got {stack.a.n_heads}; use 0")
+            continue
+        width = widths.setdefault(_places_of(stack), stack.a.d_head)
+        if width != stack.a.d_head:
+            raise ValueError(
+                "look_beside needs heads of one width in all networks that share places, got "
+                f"{width} and {stack.a.d_head}; use 0"
+            )
 
 
 def _parts(stacks: Sequence[nn.Module]) -> list[Transformer]:
@@ -87,8 +103,6 @@ def _parts(stacks: Sequence[nn.Module]) -> list[Transformer]:
 
 def _lean(stack: Transformer, position: BucketBiasModule) -> None:
     """Raise the biases of the places beside: one for each of the first two heads."""
-    if stack.a.n_heads < 2:
-        raise ValueError(f"look_beside needs two heads, got {stack.a.n_heads}; use 0")
     before, behind = position.bucket(torch.tensor([[-1, 1]]))[0].tolist()
     position.table.weight[before, 0] += NEAR
     if not position.scheme.causal:

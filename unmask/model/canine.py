@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch
 from unmask.model.adaptive import AdaptiveEmbedding
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, Sees
 from unmask.model.attention import Attention, Sight, attend
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.parts import ACTIVATIONS, Dropout
@@ -65,6 +65,18 @@ class CanineArchitecture(Architecture):
                 raise ValueError(f"{name} = {getattr(self, name)!r} is nothing that CANINE has")
         if not isinstance(self.position, Learned):
             raise ValueError(f"CANINE's places are learned, got {self.position}")
+
+    def reading(self, sees: Sees, *, writes: bool = False) -> "CanineArchitecture":
+        """Return itself for texts that are seen as a whole.
+
+        Raises:
+            ValueError: less than that is to be seen.
+        """
+        if sees != "both_ways" or writes:
+            raise ValueError(
+                "CANINE's blocks of characters are read both ways: a text is seen as a whole only"
+            )
+        return self
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a character, embedding and head apart."""

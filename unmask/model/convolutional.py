@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.model.adaptive import AdaptiveEmbedding
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, Sees
 from unmask.model.cache import Cache
 from unmask.model.decoder import Asker
 from unmask.model.parts import ACTIVATIONS, Activation, Dropout
@@ -59,6 +59,16 @@ class ConvolutionalArchitecture(Architecture):
             *self.no, "n_heads", "d_ff", "position", "norm", "norm_at", "bias",
             "attention_dropout", "feed_forward_dropout",
         )  # fmt: skip
+
+    def reading(self, sees: Sees, *, writes: bool = False) -> "ConvolutionalArchitecture":
+        """Return itself for texts that are seen as a whole.
+
+        Raises:
+            ValueError: less than that is to be seen.
+        """
+        if sees != "both_ways" or writes:
+            raise ValueError("filters read what follows, too: a text is seen as a whole only")
+        return self
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a token, embedding and head apart."""

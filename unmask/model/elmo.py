@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
+from unmask.model.architecture import Sees
 from unmask.model.initialize import CharacterLstm, Initialize
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.spelling import BEGIN_TEXT, FILL, Speller, Spelling
@@ -46,6 +47,16 @@ class ElmoArchitecture(RecurrentArchitecture):
                 f"embed_width must be half of d_model {self.d_model}, which is that of both "
                 f"directions, got {self.d_embed}"
             )
+
+    def reading(self, sees: Sees, *, writes: bool = False) -> "ElmoArchitecture":
+        """Return itself for words that are read in both directions.
+
+        Raises:
+            ValueError: they are to be read otherwise.
+        """
+        if sees != "both_ways" or writes:
+            raise ValueError("ELMo's words are read from both ends, by two readers apart")
+        return self
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a byte, head apart; a word is of five."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -255,16 +255,33 @@ class Fields:
     told_by: frozenset[str] = frozenset()
     """Keys that tell the family of a configuration which has no model_type, or one that several
     families share; none: it is not told."""
+    forward: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    """Classes, in place of those above, of a network of theirs that reads forward, where the family
+    has such beside those that see a text as a whole."""
     pools: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""
+
+    def classes_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
+        """Return their classes of a network, by our heads."""
+        causal = isinstance(a, Architecture) and a.causal
+        return {**self.classes, **self.forward} if causal else self.classes
+
+    def heads_of(self, kind: str) -> tuple[str, ...] | None:
+        """Return our heads that a class of theirs has; None: it is none of this family."""
+        every = (*self.classes.items(), *self.forward.items())
+        return next((heads for heads, name in every if name == kind), None)
 
 
 def own_fields(model_type: str, kind: type[AnyArchitecture] = Architecture) -> Fields:
     """Return a format that holds our architecture as it is, for what the other library lacks."""
 
     def read(theirs: Mapping[str, Any]) -> AnyArchitecture:
-        return config.from_dict(kind, need(theirs, "architecture"), "architecture")
+        plain = need(theirs, "architecture")
+        stack = isinstance(plain, Mapping) and plain.get("kind") == Architecture.__name__
+        # Of two stacks, one alone may have been asked.
+        one = stack and issubclass(kind, EncoderDecoderArchitecture)
+        return config.from_dict(Architecture if one else kind, plain, "architecture")
 
     def write(a: AnyArchitecture) -> dict[str, Any]:
         return {"architecture": config.to_dict(a)}
@@ -331,6 +348,21 @@ def need(theirs: Mapping[str, Any], key: str) -> Any:
     if key not in theirs:
         raise ValueError(f"lacks {key!r}")
     return theirs[key]
+
+
+def or_forward(
+    read: Callable[[Mapping[str, Any]], A], write: Callable[[A], dict[str, Any]]
+) -> tuple[Callable[[Mapping[str, Any]], A], Callable[[A], dict[str, Any]]]:
+    """Let a format that says `is_decoder` tell a network that reads forward."""
+
+    def read_either(theirs: Mapping[str, Any]) -> A:
+        a = read({**theirs, "is_decoder": False})
+        return replace(a, causal=True) if theirs.get("is_decoder") else a
+
+    def write_either(a: A) -> dict[str, Any]:
+        return write(a) | {"is_decoder": a.causal}
+
+    return read_either, write_either
 
 
 def by_table(

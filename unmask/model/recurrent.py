@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch, Memory
 from unmask.model.adaptive import AdaptiveEmbedding
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, Sees
 from unmask.model.decoder import Asker
 from unmask.model.initialize import Initialize, Uniform
 from unmask.model.parts import Dropout
@@ -99,6 +99,21 @@ class RecurrentArchitecture(Architecture):
             raise ValueError("a GRU says what it holds: it has no projection and no clip")
         if self.n_layers == 0 and self.d_embed != self.d_model:
             raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
+
+    def reading(self, sees: Sees, *, writes: bool = False) -> "RecurrentArchitecture":
+        """Return the same network for texts that are read from one end, or from both.
+
+        Raises:
+            ValueError: a part is to be seen, which no reading from an end is; or there are no
+                layers.
+        """
+        if self.n_layers == 0:
+            raise ValueError("a table of vectors reads each token by itself: it has no layers")
+        if sees == "in_part":
+            raise ValueError("an LSTM or GRU reads from an end to the other: it sees no part whole")
+        if sees == "forward":
+            return replace(self, reads="forward", causal=True)
+        return self if self.both_ways else replace(self, reads="together", causal=False)
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from unmask.hiding.objectives import BERT as MASKED_AND_NEXT
 from unmask.hiding.objectives import WHOLE_WORD as WHOLE_WORDS_AND_NEXT
 from unmask.model.architecture import Architecture
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, activation, by_table
+from unmask.model.names import Fields, Names, activation, by_table, or_forward
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
 from unmask.published.card import Paper, Published
@@ -113,7 +113,7 @@ TABLE = {
 }
 """Our words for a configuration of theirs -> their keys."""
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-_READ, _WRITE = by_table(TABLE, BASE, FIXED)
+_READ, _WRITE = or_forward(*by_table(TABLE, BASE, FIXED))
 FIELDS = Fields(
     model_type="bert",
     read=_READ,
@@ -128,6 +128,7 @@ FIELDS = Fields(
         ("spans",): "BertForQuestionAnswering",
         (): "BertModel",
     },
+    forward={("language",): "BertLMHeadModel"},
     language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu"))},
 )
 

@@ -13,7 +13,7 @@ from unmask.heads.language import Language
 from unmask.heads.replaced import Replaced
 from unmask.hiding.objectives import ELECTRA as FILLED_IN
 from unmask.model.architecture import Architecture
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.names import Fields, Names, by_table, or_forward
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 
@@ -55,7 +55,9 @@ NAMES = Names(
     """,
     prefix="electra.",
 )
-_READ, _WRITE = by_table({**bert.TABLE, "embed_width": "embedding_size"}, SMALL, bert.FIXED)
+_READ, _WRITE = or_forward(
+    *by_table({**bert.TABLE, "embed_width": "embedding_size"}, SMALL, bert.FIXED)
+)
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
@@ -80,6 +82,7 @@ FIELDS = Fields(
         ("spans",): "ElectraForQuestionAnswering",
         (): "ElectraModel",
     },
+    forward={("language",): "ElectraForCausalLM"},
 )
 
 ELECTRA_SMALL = Published(

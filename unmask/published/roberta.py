@@ -11,7 +11,7 @@ from typing import Any
 from unmask.hiding.objectives import MASKED
 from unmask.model.architecture import Architecture
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.names import Fields, Names, by_table, or_forward
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
 from unmask.published import bert
@@ -87,7 +87,7 @@ NAMES = Names(
     prefix="roberta.",
 )
 
-_READ, _WRITE = by_table(bert.TABLE, BASE, bert.FIXED)
+_READ, _WRITE = or_forward(*by_table(bert.TABLE, BASE, bert.FIXED))
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
@@ -120,6 +120,7 @@ def fields(model_type: str, name: str) -> Fields:
             ("spans",): f"{name}ForQuestionAnswering",
             (): f"{name}Model",
         },
+        forward={("language",): f"{name}ForCausalLM"},
         language=bert.FIELDS.language,
     )
 

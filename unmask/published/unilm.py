@@ -67,6 +67,7 @@ FIELDS = replace(
     bert.FIELDS,
     read=_READ,
     write=_write,
+    forward={},
     language=_language,
     of_language=_of_language,
     told_by=frozenset(_KEYS),

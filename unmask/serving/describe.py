@@ -71,7 +71,6 @@ def _opened(model: str | Path) -> Published:
     told, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
     return replace(
         card,
-        objective=recipe.objective or card.objective,
         length=recipe.length or card.length,
         batch_tokens=recipe.batch_tokens,
         rate=recipe.rate,

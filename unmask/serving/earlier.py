@@ -7,6 +7,7 @@ from typing import cast
 from unmask.checkpoints.folder import newest
 from unmask.config import from_dict, to_dict
 from unmask.hiding.objectives import changes
+from unmask.published.objectives import read_objective
 from unmask.serving.folders import read_facts
 from unmask.serving.record import FACTS
 from unmask.training.recipe import Recipe, first_other_rate
@@ -108,7 +109,7 @@ def _longer(was: Earlier, asked: Recipe) -> Recipe:
     new = replace(old, steps=asked.steps, schedule=asked.schedule)
     step = first_other_rate(old, new, taken)
     anew = f"once it has ended, a new run can begin with its weights: --from {was.folder}"
-    if taken and old.objective is not None and changes(old.objective):
+    if taken and _changes(old):
         raise ValueError(
             f"{was.folder}: this run has steps = {old.steps}, not {new.steps}: what it hides "
             f"depends on that number; {anew}"
@@ -126,6 +127,13 @@ def _longer(was: Earlier, asked: Recipe) -> Recipe:
         f"that number, and step {step} of the {taken} that were taken had the rate "
         f"{old.rate_at(step):.3g}, not {new.rate_at(step):.3g}; {instead}"
     )
+
+
+def _changes(recipe: Recipe) -> bool:
+    """Say whether what a run hides is not the same from its first step to its last."""
+    asked = recipe.objective
+    objective = read_objective(asked).objective if isinstance(asked, str) else asked
+    return objective is not None and changes(objective)
 
 
 def same(asked: Recipe, was: Earlier, *, steps: bool) -> Recipe:

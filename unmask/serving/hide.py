@@ -1,5 +1,7 @@
 """What a model would see of a text, and what it would be asked."""
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,11 +14,11 @@ from unmask.batch import SENTENCE, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.demo import bundled
 from unmask.files import whole
-from unmask.hiding.hide import AnyObjective
 from unmask.hiding.objectives import Objective
 from unmask.hiding.show import Explanation, explain
 from unmask.published.card import Published
 from unmask.published.catalogue import published
+from unmask.published.fit import fit
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
 from unmask.text.corpus import documents
@@ -36,11 +38,16 @@ SAMPLE_VOCABULARY = 8192
 class _Held:
     """An objective by kind, as plain data has it."""
 
-    objective: Objective | Method
+    objective: Objective | Method | str
 
 
 def hidden(
-    model: str | Path, text: str, *, seed: int = 0, changes: Sequence[str] = ()
+    model: str | Path,
+    text: str,
+    *,
+    objective: str | None = None,
+    seed: int = 0,
+    changes: Sequence[str] = (),
 ) -> Explanation:
     """Hide a text as a model's objective does; another seed hides other places.
 
@@ -49,46 +56,56 @@ def hidden(
     Args:
         model: a card's name, or the folder of a model.
         text: paragraphs parted by newlines.
+        objective: another than the model's own, by name, as `pretrain` takes it.
         seed: of what is drawn.
         changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it holds
             another one, as a pair does, what is no key of its own is one of that.
 
     Raises:
-        ValueError: the text is empty, there is no such model, or it has no such setting.
+        ValueError: the text is empty, there is no such model, it has no such setting, or cannot be
+            asked that.
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    card, tokenizer = _open(str(model))
-    objective = _changed(card.objective, changes)
+    card, tokenizer = _open(str(model), objective, changes)
+    asked = card.objective
     tokens = tokenizer.encode(text)
     if not len(tokens):
         raise ValueError("the text is empty: there is nothing to hide")
-    if objective.pairs:
+    if asked.pairs:
         tokens = replace(tokens, other=_elsewhere(tokenizer))
-    if isinstance(objective, Windowed):
+    if isinstance(asked, Windowed):
         tokens = _words(tokens, tokenizer)
-    example = objective(tokens, tokenizer.special, np.random.default_rng(seed))
-    return explain(example, tokenizer, objective)
+    example = asked(tokens, tokenizer.special, np.random.default_rng(seed))
+    return explain(example, tokenizer, asked)
 
 
-def _changed(objective: AnyObjective, changes: Sequence[str]) -> AnyObjective:
+def _asked(card: Published, objective: str | None, changes: Sequence[str]) -> Published:
+    """Return a card as it is asked, by name or with changes."""
+    if objective is not None:
+        card = fit(card, objective)
+    return fit(card, _changed(card.objective, changes)) if changes else card
+
+
+def _changed(objective: Objective | Method, changes: Sequence[str]) -> Objective | Method | str:
+    found: Objective | Method | str = objective
     for change in changes:
         try:
             key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
-            recipe = {"kind": Recipe.__name__, "objective": to_dict(objective)}
+            recipe = {"kind": Recipe.__name__, "objective": to_dict(found)}
             held = {"objective": merge(recipe, parse(key))["objective"]}
-            objective = from_dict(_Held, held).objective
+            found = from_dict(_Held, held).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None
-    return objective
+    return found
 
 
-def _open(model: str) -> tuple[Published, Tokenizer]:
+def _open(model: str, objective: str | None, changes: Sequence[str]) -> tuple[Published, Tokenizer]:
     if is_card(model):
-        card = published(model)
+        card = _asked(published(model), objective, changes)
         return card, _tokenizer(card)
     pipeline = load(model)
-    return pipeline.card, pipeline.tokenizer
+    return _asked(pipeline.card, objective, changes), pipeline.tokenizer
 
 
 def _tokenizer(card: Published) -> Tokenizer:
@@ -99,6 +116,9 @@ def _tokenizer(card: Published) -> Tokenizer:
     case = "uncased" if getattr(kind, "lowercase", False) else "cased"
     home = cache / "unmask" / "tokenizers"
     modes = "-modes" if card.tokenizer.frame.modes else ""
+    if card.tokenizer.frame != published(card.name).tokenizer.frame:  # it has tokens more
+        told = json.dumps(to_dict(card.tokenizer.frame), sort_keys=True)
+        modes += f"-{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
     folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}{modes}"
     if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)

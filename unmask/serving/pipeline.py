@@ -46,6 +46,7 @@ from unmask.heads.spans import SpansHead
 from unmask.hiding.objectives import Objective
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
+from unmask.published.fit import objective_of
 from unmask.serving.folders import Format, read_facts, save_model
 from unmask.text.lines import EncodingErrors
 from unmask.text.mix import called, named_documents
@@ -745,7 +746,7 @@ class _Pretraining:
     """What a model was asked when it was pretrained: the part of a recipe that evaluation needs."""
 
     model: str | None = None
-    objective: Objective | Method | None = None
+    objective: Objective | Method | str | None = None
     length: int | None = None
 
 
@@ -757,11 +758,13 @@ def _asked(card: Published, named: Published | None, folder: Path) -> Published:
     run = _Pretraining() if named is not None else _read_pretraining(folder)
     if named is None:
         named = MODELS.get(run.model or "")
+    asked = card if named is None else named
+    objective = asked.objective if run.objective is None else objective_of(asked, run.objective)
     longest = longest_text(card)
     length = run.length or (LENGTH if named is None else named.length)
     return replace(
         card,
-        objective=run.objective or (card if named is None else named).objective,
+        objective=objective,
         length=length if longest is None else min(length, longest),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.channels import Stream, over, tell
+from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
 from unmask.text.corpus import Document, Separator, files
@@ -184,7 +185,9 @@ def check_options(
             )
 
 
-def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) -> Tokenizer:
+def find_tokenizer(
+    recipe: Recipe, out: Path, terminal: Stream | None = None, card: Published | None = None
+) -> Tokenizer:
     """Load the tokenizer of a folder that is being prepared, or the recipe's; or learn one.
 
     Raises:
@@ -195,7 +198,7 @@ def find_tokenizer(recipe: Recipe, out: Path, terminal: Stream | None = None) ->
         return Tokenizer.load(out / "tokenizer")
     if recipe.tokenizer is not None:
         return Tokenizer.load(Path(recipe.tokenizer))
-    spec = tokenizer_spec(recipe, published(recipe.model))
+    spec = tokenizer_spec(recipe, published(recipe.model) if card is None else card)
     unlearned = isinstance(spec.vocabulary, Bytes | CodePoints)
     if terminal is not None and unlearned and recipe.vocab_size is not None:
         read = "bytes" if isinstance(spec.vocabulary, Bytes) else "characters"

@@ -5,6 +5,7 @@ Killed anywhere, it goes on by `resume`.
 
 import errno
 import math
+import os
 import shutil
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,13 @@ from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
-from unmask.config import from_dict, to_dict, unknown
+from unmask.config import from_dict, read_toml, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.beside import Sentences
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
-from unmask.heads.neighbors import OF_PARTS
-from unmask.hiding.questions import OF_SENTENCES, NextSentence, SentenceOrder
+from unmask.hiding.questions import OF_SENTENCES
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
@@ -39,6 +40,7 @@ from unmask.model.names import AnyArchitecture
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
+from unmask.published.fit import fit, offered
 from unmask.published.own import worded
 from unmask.serving import word_vectors
 from unmask.serving.asking import samples
@@ -48,6 +50,7 @@ from unmask.serving.pipeline import Pipeline
 from unmask.serving.prepare import OPTIONS, check_options, check_sources, find_tokenizer, tokenize
 from unmask.serving.record import FACTS, read_record
 from unmask.serving.report import save_baselines, save_samples, write_report
+from unmask.serving.suited import in_shares, said_keys, shortened, suited, told_schedule
 from unmask.text.corpus import Separator
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
@@ -78,8 +81,23 @@ AT_ONCE = 16_384
 """Tokens that go through the model together unless the recipe says otherwise."""
 
 
-def card_recipe(name: str) -> Recipe:
-    """Return the recipe that a card's paper gives, or that a small card was measured with."""
+def card_recipe(name: str, steps: int | None = None) -> Recipe:
+    """Return the recipe that a card's paper gives, or that a small card was measured with.
+
+    Its schedule is in shares of the steps, so that a shorter run has the same. Where it is not
+    known of how many steps, it is as it was published, or fits `steps`.
+    """
+    recipe = _as_published(name)
+    if _says_length(name):
+        return in_shares(recipe)
+    return recipe if steps is None or steps < 1 else shortened(recipe, steps)
+
+
+def _says_length(name: str) -> bool:
+    return "steps" in published(name).training
+
+
+def _as_published(name: str) -> Recipe:
     card = published(name)
     recipe = Recipe(
         model=card.name,
@@ -133,6 +151,7 @@ def pretrain(
     encoding_errors: EncodingErrors | None = None,
     sampling: int | float | None = None,
     seed: int | None = None,
+    objective: str | None = None,
     checkpoint_every: int | None = None,
     changes: Sequence[str | Mapping[str, Any]] = (),
     resume: bool = False,
@@ -168,6 +187,8 @@ def pretrain(
             folder, a pattern or `hf:owner/name`, or the files named of one folder (where all are in
             one folder, each).
         seed: of everything that is drawn.
+        objective: what is asked, by name: "mlm", "clm", "rtd:generator_size=0.25" (see
+            `unmask.published.objectives`). None: what the card's paper asks.
         checkpoint_every: steps.
         changes: `key=value`, as for `--set`, or plain data: any other key of the recipe.
         resume: go on with the run in `out`, from its newest whole checkpoint, or from the start if
@@ -203,6 +224,7 @@ def pretrain(
         "encoding_errors": encoding_errors,
         "sampling": None if sampling is None else float(sampling),
         "seed": seed,
+        "objective": objective,
         "checkpoint_every": checkpoint_every,
     }
     changed = [*changes, {key: value for key, value in told.items() if value is not None}]
@@ -215,7 +237,8 @@ def pretrain(
         word_vectors.check_recipe(recipe, card_recipe(recipe.model), long=long)
     _check_network(recipe, said)
     if tokens is not None:
-        recipe = replace(recipe, steps=math.ceil(tokens / recipe.batch_tokens))
+        recipe = _lasting(recipe, math.ceil(tokens / recipe.batch_tokens))
+    recipe, notes = suited_to(recipe, said_keys(changed))
     if was is not None:
         counted = steps is not None or tokens is not None
         counts = counted or (minutes is None and was.minutes is None)
@@ -234,6 +257,9 @@ def pretrain(
         tensorboard=tensorboard,
         terminal=None if quiet else sys.stderr,
     )
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first one speaks
+        for note in notes:
+            plan.say(note)
     try:
         with parallel.join(device) as world:
             return _pretrain(
@@ -285,12 +311,55 @@ def _recipe(
             raise ValueError(
                 f"{model}: is no card; to go on from its weights, name its card, and it by --from"
             )
-        return recipes.read(model, base=card_recipe, changes=changes)
+        base = partial(card_recipe, steps=_steps_said(model, changes))
+        return recipes.read(model, base=base, changes=changes)
     if was is None:
         raise ValueError(
             f"{out}: holds no run to go on with; to begin one, name a card or a recipe file"
         )
     return recipes.changed(was.recipe, changes)
+
+
+def _lasting(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe of so many steps; a schedule that is the card's fits them."""
+    if recipe.schedule == card_recipe(recipe.model).schedule:
+        return shortened(recipe, steps)
+    return replace(recipe, steps=steps)
+
+
+def _told_schedule(recipe: Recipe) -> str | None:
+    name = recipe.model
+    return told_schedule(_as_published(name), recipe, length=_says_length(name))
+
+
+def suited_to(recipe: Recipe, said: frozenset[str]) -> tuple[Recipe, list[str]]:
+    """Leave out what the card's own recipe has and another network or objective cannot do.
+
+    Returns:
+        The recipe, and a line for each key that was left out.
+
+    Raises:
+        ValueError: the network cannot be asked the objective.
+    """
+    own = published(recipe.model)
+    asked = replace(own, architecture=_network(own.architecture, recipe.architecture))
+    if recipe.objective is not None:
+        asked = fit(asked, recipe.objective)
+    return suited(recipe, card_recipe(recipe.model), (own, asked), said)
+
+
+def _steps_said(model: str | Path, changes: Sequence[str | Mapping[str, Any]]) -> int | None:
+    """Return the number of steps that changes, or else a recipe file, name."""
+    said: dict[str, Any] = {}
+    if str(model).endswith(".toml") and Path(model).is_file():
+        said |= read_toml(Path(model))
+    for change in changes:
+        if not isinstance(change, str):
+            said |= change
+        elif change.partition("=")[0].strip() == "steps":
+            said |= recipes.parse(change)
+    steps = said.get("steps")
+    return steps if type(steps) is int else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -541,22 +610,18 @@ def changed(card: Published, recipe: Recipe) -> Published:
         ValueError: it names something that the architecture does not have, or its rows are not
             such that the objective can be asked of them.
     """
-    architecture = _network(card.architecture, recipe.architecture)
-    objective = card.objective if recipe.objective is None else recipe.objective
+    card = replace(card, architecture=_network(card.architecture, recipe.architecture))
+    if recipe.objective is not None:
+        card = fit(card, recipe.objective)
+    architecture, objective = card.architecture, card.objective
     if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
         raise ValueError(
             f"packing: {card.name} reads blocks of characters, in rows of one text each; "
             "use 'bucket'"
         )
     check_unit(recipe, objective)
-    offered = _offered(card, recipe.heads)
-    terms = {asked_by(name, spec) for name, spec in offered.items()}
-    if unasked := set(objective.asks) - terms:
-        raise ValueError(
-            f"objective: {card.name} has no head for {', '.join(sorted(unasked))} "
-            f"(it has {', '.join(sorted(terms))})"
-        )
-    heads = {n: s for n, s in offered.items() if asked_by(n, s) in objective.asks}
+    heads_of = _offered(card, recipe.heads)
+    heads = {n: s for n, s in heads_of.items() if asked_by(n, s) in objective.asks}
     if (rate := recipe.dropout) is not None:
         architecture = architecture.dropping(rate)
         heads = {
@@ -572,22 +637,16 @@ def _offered(card: Published, changes: Mapping[str, Any]) -> dict[str, HeadSpec]
     Raises:
         ValueError: the recipe names a head that there is not, or what a head does not have.
     """
-    more: dict[str, HeadSpec] = {**OF_PARTS}
-    if card.labels is not None:
-        more |= {
-            question.asks: replace(card.labels, term=question.asks, n_labels=2)
-            for question in (NextSentence, SentenceOrder)
-        }
-    offered: dict[str, HeadSpec] = {**more, **card.heads}
+    found = offered(card)
     for name, difference in changes.items():
-        if name not in offered:
-            raise ValueError(f"heads: {unknown(name, offered)}")
+        if name not in found:
+            raise ValueError(f"heads: {unknown(name, found)}")
         if not isinstance(difference, Mapping):
             raise ValueError(f"heads.{name}: must be a table, got {difference!r}")
-        spec = offered[name]
+        spec = found[name]
         plain = recipes.merge(to_dict(spec), difference)
-        offered[name] = from_dict(type(spec), plain, f"heads.{name}")
-    return offered
+        found[name] = from_dict(type(spec), plain, f"heads.{name}")
+    return found
 
 
 def _begin(recipe: Recipe, card: Published) -> Opened | None:
@@ -666,7 +725,7 @@ def _shards(recipe: Recipe, card: Published, begun: Opened | None, plan: Plan) -
                 f"vocab_size = {recipe.vocab_size} is not used: {recipe.begin} has a tokenizer"
             )
     else:
-        tokenizer = find_tokenizer(recipe, folder, plan.terminal)
+        tokenizer = find_tokenizer(recipe, folder, plan.terminal, card)
     if begun is not None:
         check_fit(tokenizer, begun.model.vocab_size, str(recipe.begin))
     card.objective.budget(_length(recipe, card), tokenizer.special)
@@ -853,8 +912,10 @@ def _first_or_last(job: _Job) -> Checkpoint | None:
         return checkpoint
     if plan.minutes is not None:
         plan.say(f"measuring how many steps fit into {plan.minutes:g} minutes")
-        run.recipe = replace(run.recipe, steps=loop.measure(run, plan.minutes))
+        run.recipe = _lasting(run.recipe, loop.measure(run, plan.minutes))
         run.batches = replace(job.data, recipe=run.recipe).batches
+    if (note := _told_schedule(run.recipe)) is not None:
+        plan.say(note)
     if first:
         job.write_facts()
         _before(job)

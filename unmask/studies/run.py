@@ -21,10 +21,11 @@ from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import read_facts
 from unmask.serving.prepare import OPTIONS, check_sources, prepare
-from unmask.serving.pretrain import card_recipe, changed, check_numbers, pretrain
+from unmask.serving.pretrain import card_recipe, changed, check_numbers, pretrain, suited_to
 from unmask.serving.record import FACTS as RUN
 from unmask.serving.record import read_record
 from unmask.serving.report import write_report
+from unmask.serving.suited import said_keys
 from unmask.studies.catalogue import find_study
 from unmask.studies.show import PICTURE, draw, markdown
 from unmask.studies.studied import Outcome, Studied
@@ -353,6 +354,7 @@ def _check(study: Study, cell: Cell, file: str = "") -> tuple[Published, Recipe]
         for key, says in _OWN.items():
             if getattr(recipe, key) != getattr(usual, key):
                 raise ValueError(f"changes: {key} is not changed in a study: {says}")
+        recipe, _ = suited_to(recipe, said_keys(study.changes_of(cell)))
         return changed(published(cell.model), recipe), recipe
     except ValueError as error:
         raise ValueError(f"{file or study.name}: cell {cell.name}: {error}") from None

@@ -25,8 +25,8 @@ class Cell:
     """Of its folder, too."""
     model: str
     """A card's name."""
-    objective: Objective | None = None
-    """None: the card's."""
+    objective: Objective | str | None = None
+    """By name, as `unmask pretrain --objective` takes it, or a table. None: the card's."""
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
     begins: str = ""

@@ -144,7 +144,9 @@ class Recipe:
     frozen: tuple[str, ...] = ()
     """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
     the vectors of tokens."""
-    objective: Objective | Method | None = None
+    objective: Objective | Method | str | None = None
+    """A name of `unmask.published.objectives` with its options ("rtd:generator_size=0.25"), or all
+    of its parts as a table."""
 
     data: tuple[str, ...] = ()
     """Files, folders, globs or `hf:owner/name`."""
@@ -385,6 +387,11 @@ def merge(plain: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, 
         if key not in plain and isinstance(plain.get("objective"), Mapping) and not _whole(plain):
             key, value = "objective", {key: value}
         old = result.get(key)
+        if key == "objective" and _whole(plain):
+            if isinstance(value, str) and value[:1].islower():
+                result[key] = value  # its name, and no kind
+                continue
+            _check_named(old, value)
         tables = isinstance(old, Mapping)
         if tables and "kind" in old and isinstance(value, str):
             value = {"kind": value}
@@ -396,6 +403,19 @@ def merge(plain: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, 
             value = merge(old, value)
         result[key] = value
     return result
+
+
+def _check_named(old: Any, value: Any) -> None:
+    """Refuse to change a part of what is named as a whole.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if isinstance(old, str) and isinstance(value, Mapping) and "kind" not in value:
+        raise ValueError(
+            f"objective = {old!r} is a name, whose options follow a colon (mlm:rate=0.3); to "
+            "change its parts, say it as a table with a kind"
+        )
 
 
 def _whole(plain: Mapping[str, Any]) -> bool:
