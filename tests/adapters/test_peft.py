@@ -524,7 +524,7 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
 ) -> None:
     opened = opened_at(bases["bert, a text"])
     change(written, use_dora=True)
-    with pytest.raises(ValueError, match="use_dora is not supported"):
+    with pytest.raises(ValueError, match="use_dora = True is not supported, only False"):
         read_adapter(written, opened.model, opened.card)
     change(written, use_dora=False, peft_type="LOHA")
     with pytest.raises(ValueError, match="peft_type 'LOHA' is not one of LORA, IA3, PREFIX_TUNING"):

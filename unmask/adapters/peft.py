@@ -2,12 +2,11 @@
 
 What PEFT 0.21 can say (LoRA, (IA)3, prefix and prompt tuning, and modules trained beside them) it
 loads on the backbone in the Hugging Face layout. Everything else has the same two files, with
-`peft_type` one of our names and our names of tensors.
+`peft_type` one of our names, none of which is PEFT's, and our names of tensors.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -16,13 +15,16 @@ from torch import Tensor
 
 from unmask.adapters.attach import attach, detach, find
 from unmask.adapters.prefix import PrefixModule, PromptModule
+from unmask.adapters.settings import Settings, read_settings
 from unmask.adapters.specs import Adapter
 from unmask.adapters.translate import (
     KINDS,
+    PREFIX,
+    PROMPT,
     VECTORS,
     Fused,
-    Settings,
     fusions,
+    is_adapted,
     to_ours,
     to_peft,
     unsaid,
@@ -39,11 +41,14 @@ from unmask.config import from_dict, to_dict
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
+from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.published.card import Published
 
 CONFIG, TENSORS, RECORD = "adapter_config.json", "adapter_model.safetensors", "adapter.json"
 """The third stands beside a configuration of PEFT's, which warns of keys that it does not know."""
 PICKLED = "adapter_model.bin"
+OWN = "unmask"
+"""The key with our record of an adapter in a configuration that is not PEFT's."""
 _OURS = {kind.__name__: kind for kind in get_args(Adapter)}
 _ALONE = "Parameters"
 """Our `peft_type` of parameters of the base model without any adapter."""
@@ -90,12 +95,36 @@ def _why_never(model: Model, card: Published, name: str | None) -> str | None:
         return "transformers has no class of this family"
     if own := heads_without_class(card, model.specs):
         return f"no class of transformers has a head {next(iter(own.values()))}"
-    if isinstance(find(model, name), PrefixModule | PromptModule):
+    module = find(model, name)
+    if isinstance(module, PrefixModule | PromptModule):
         kind, heads = task_type(model), " + ".join(model.specs) or "none"
+        if (why := _why_no_vectors(model, card, isinstance(module, PrefixModule))) is not None:
+            return f"PEFT has no vectors before a text here: {why}"
         if kind in (None, "FEATURE_EXTRACTION"):
             return f"PEFT has no prefixes and prompts for the heads {heads}"
         if kind == "SEQ_CLS" and model.stack.cross:
             return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
+    return None
+
+
+_CACHES = frozenset(
+    {
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "gpt2", "llama", "mistral",
+        "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
+    }
+)  # fmt: skip
+"""Families whose classes of transformers take keys and values that stand before a text."""
+
+
+def _why_no_vectors(model: Model, card: Published, prefix: bool) -> str | None:
+    """Say why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
+    whole = model.architecture
+    two = isinstance(whole, EncoderDecoderArchitecture)
+    stacks = (whole.encoder, whole.decoder) if two else (whole,)
+    if any(any(a.window) for a in stacks):
+        return "a window of attention hides them there, and not here"
+    if prefix and card.fields.model_type not in _CACHES:
+        return f"transformers' classes of {card.family} take no keys and values before a text"
     return None
 
 
@@ -185,10 +214,16 @@ def write_adapter(
         if module is not None:
             state = cast(Any, module).state_dict()
             tensors |= {f"adapter.{n}": x for n, x in state.items()}
-        config |= {"peft_type": _ALONE if spec is None else type(spec).__name__, "unmask": record}
+        config |= {"peft_type": _own_type(spec), OWN: record}
         write_tensors(folder / TENSORS, tensors)
         (folder / RECORD).unlink(missing_ok=True)
     _write_json(folder / CONFIG, config)
+
+
+def _own_type(spec: Adapter | None) -> str:
+    """Return our `peft_type` of an adapter: the name of its kind, unless PEFT has one like it."""
+    name = _ALONE if spec is None else type(spec).__name__
+    return f"{OWN}.{name}" if name in KINDS else name
 
 
 def _kept(model: Model, also: Collection[str]) -> list[str]:
@@ -250,18 +285,9 @@ def read_adapter(
             another backbone; the model is then as before.
     """
     config = read_json(folder / CONFIG)
-    kind = config.get("peft_type")
-    if kind not in (*KINDS, *_OURS, _ALONE):
-        known = ", ".join((*KINDS, *_OURS, _ALONE))
-        raise ValueError(f"{folder / CONFIG}: peft_type {kind!r} is not one of {known}")
-    if not (folder / TENSORS).is_file() and (folder / PICKLED).is_file():
-        raise ValueError(
-            f"{folder / PICKLED}: a pickled adapter is not read, only {TENSORS}; save it again "
-            "with PEFT"
-        )
     record = record_of(folder, config)
-    tensors = _weights(folder / TENSORS)
-    settings = _settings(folder / CONFIG, config) if kind in KINDS else None
+    tensors = read_weights(folder, config)
+    settings = settings_of(folder, config)
     try:
         spec, parameters, beside = _parsed(settings, tensors, model, card, record)
         _check_backbone(model, record, beside)
@@ -271,21 +297,62 @@ def read_adapter(
     return spec
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
+def is_ours(config: Mapping[str, Any]) -> bool:
+    """Say whether a configuration is of an adapter that PEFT has no words for."""
+    return OWN in config
+
+
+def settings_of(folder: Path, config: Mapping[str, Any]) -> Settings | None:
+    """Read what PEFT's configuration says of its tensors; None: it is not PEFT's, but ours.
+
+    Raises:
+        ValueError: the method is unknown, or a key is not read.
+    """
+    path, kind = folder / CONFIG, config.get("peft_type")
+    own = (*_OURS, *(f"{OWN}.{name}" for name in _OURS if name in KINDS), _ALONE)
+    if kind not in (*KINDS, *own):
+        raise ValueError(f"{path}: peft_type {kind!r} is not one of {', '.join((*KINDS, *own))}")
+    if is_ours(config) or kind not in KINDS:
+        return None
     try:
-        return {name: as_weight(name, x) for name, x in read_tensors(path).items()}
+        return read_settings(config)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _settings(path: Path, config: Mapping[str, Any]) -> Settings:
-    """Read what PEFT's configuration says of the tensors; what it says of training is left out."""
-    known = {f.name for f in fields(Settings)}
-    said = {key: x for key, x in config.items() if key in known and x is not None}
+def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Read an adapter's tensors, those of PEFT's by the names of their modules in the base model.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: the file is damaged or pickled, or a tensor holds no weights.
+    """
+    path = folder / TENSORS
+    if not path.is_file() and (folder / PICKLED).is_file():
+        raise ValueError(
+            f"{folder / PICKLED}: a pickled adapter is not read, only {TENSORS}; save it again "
+            "with PEFT"
+        )
     try:
-        return from_dict(Settings, said)
+        found = {name: as_weight(name, x) for name, x in read_tensors(path).items()}
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    if is_ours(config):
+        return found
+    theirs: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        if ".original_module." in name:  # as it was before it was trained
+            continue
+        base = _base_name(name)
+        if base in theirs and not torch.equal(theirs[base], tensor):
+            raise ValueError(f"{path}: has two tensors of {base}, and they differ")
+        theirs[base] = tensor
+    return theirs
+
+
+def beside(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what stands in place of tensors of the base model: what was trained as a whole."""
+    return {n: x for n, x in tensors.items() if not is_adapted(n) and not _is_own(n)}
 
 
 def record_of(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -294,8 +361,8 @@ def record_of(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         ValueError: it is damaged.
     """
-    if "unmask" in config:
-        found = config["unmask"]
+    if is_ours(config):
+        found = config[OWN]
     elif (folder / RECORD).is_file():
         found = read_json(folder / RECORD)
     else:
@@ -318,16 +385,38 @@ def _parsed(
     if settings is not None:
         if card.names.by_head:
             raise ValueError("PEFT's adapters of maps that are joined head by head are not read")
-        theirs = {_base_name(name): x for name, x in tensors.items()}
+        if settings.peft_type in (PREFIX, PROMPT) and (
+            why := _why_no_vectors(model, card, settings.peft_type == PREFIX)
+        ):
+            raise ValueError(f"peft_type {settings.peft_type} is not read here: {why}")
         table = fusions(model, card.names)
-        (spec, parameters), left = to_ours(settings, theirs, model, table, spec)
+        (spec, parameters), left = to_ours(settings, tensors, model, table, spec)
         wanted = {n: w.shape for n, w in model.weights().items()}
         read = card.names.from_theirs(left, wanted)
         if read.extra:
             raise ValueError(f"tensor {read.extra[0]} has no place in this model")
+        if not record:
+            _check_table(model, read.tensors)
         return spec, parameters, dict(read.tensors)
     parameters = {n.removeprefix("adapter."): x for n, x in tensors.items() if _is_own(n)}
     return spec, parameters, {n: x for n, x in tensors.items() if not _is_own(n)}
+
+
+def _check_table(model: Model, beside: Mapping[str, Tensor]) -> None:
+    """Refuse new vectors of tokens where PEFT leaves the old ones in other places that read them.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if "backbone.tokens.weight" not in beside:
+        return
+    tied = model.names_tokens and "heads.language.out.weight" not in model.weights()
+    if tied or model.stack.cross:
+        where = "the scores" if tied else "one of the stacks"
+        raise ValueError(
+            f"the adapter has token vectors of its own, but PEFT leaves those of {where} as they "
+            "were: that is not supported"
+        )
 
 
 def _spec(said: Any) -> Adapter:
@@ -342,7 +431,9 @@ def _is_own(name: str) -> bool:
 
 
 def _base_name(name: str) -> str:
-    return name.removeprefix("base_model.").removeprefix("model.")
+    """Return the name that a tensor of PEFT's file has in the base model."""
+    name = name.removeprefix("base_model.").removeprefix("model.")
+    return name.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
 
 def _check_backbone(model: Model, record: Mapping[str, Any], beside: Mapping[str, Tensor]) -> None:

@@ -3,11 +3,10 @@
 LoRA, (IA)3, prefix and prompt tuning; `peft.py` makes files of it.
 """
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,19 +15,13 @@ from unmask.adapters.attach import linears
 from unmask.adapters.lora import LoRA, LoRAModule
 from unmask.adapters.prefix import Prefix, PrefixModule, Prompt, PromptModule, reader
 from unmask.adapters.scale import IA3, Factors, IA3Module
+from unmask.adapters.settings import Settings
 from unmask.heads.model import Model
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import Names
-from unmask.text.records import listed
 
-T = TypeVar("T")
-
-KINDS: Mapping[str, type] = {
-    "LORA": LoRA,
-    "IA3": IA3,
-    "PREFIX_TUNING": Prefix,
-    "PROMPT_TUNING": Prompt,
-}
+PREFIX, PROMPT = "PREFIX_TUNING", "PROMPT_TUNING"
+KINDS: Mapping[str, type] = {"LORA": LoRA, "IA3": IA3, PREFIX: Prefix, PROMPT: Prompt}
 """PEFT's names of the methods that both have."""
 VECTORS = "prompt_embeddings"
 """PEFT's name of the one tensor of a prefix or a prompt."""
@@ -36,6 +29,13 @@ _LOW_RANK = re.compile(r"(.+)\.lora_([AB])\.weight")
 _FACTORS = re.compile(r"(.+)\.ia3_l")
 
 Tensors = Mapping[str, Tensor]
+
+
+def is_adapted(name: str) -> bool:
+    """Say whether a tensor of PEFT's belongs to the adapter, not to a module trained as a whole."""
+    return name == VECTORS or any(p.fullmatch(name) for p in (_LOW_RANK, _FACTORS))
+
+
 Found = tuple[LoRA | IA3 | Prefix | Prompt, dict[str, Tensor]]
 """An adapter and its module's parameters by name."""
 
@@ -49,69 +49,6 @@ class Fused:
     rows: tuple[int, ...]
     """Outputs of each of ours."""
     transposed: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What adapter_config.json says of an adapter's tensors: PEFT's names, and its defaults."""
-
-    peft_type: str
-    target_modules: str | tuple[str, ...] = ()
-    r: int = 8
-    lora_alpha: float = 8.0
-    lora_dropout: float = 0.0
-    rank_pattern: Mapping[str, int] = field(default_factory=dict[str, int])
-    alpha_pattern: Mapping[str, float] = field(default_factory=dict[str, float])
-    use_rslora: bool = False
-    use_dora: bool = False
-    num_layers: int | None = None
-    num_virtual_tokens: int | None = None
-    num_transformer_submodules: int = 1
-
-    def __post_init__(self) -> None:
-        if self.use_dora:
-            raise ValueError("use_dora is not supported, only plain LoRA")
-        whole = ("r", "num_layers", "num_virtual_tokens", "num_transformer_submodules")
-        counts = {name: getattr(self, name) for name in whole}
-        for name, n in (*counts.items(), *self.rank_pattern.items()):
-            if n is not None and n < 1:
-                raise ValueError(f"{name} must be at least 1, got {n}")
-        for name, x in (("lora_alpha", self.lora_alpha), *self.alpha_pattern.items()):
-            if not math.isfinite(x):
-                raise ValueError(f"{name} must be a finite number, got {x}")
-
-    def check_chosen(self, module: str) -> None:
-        """Refuse a module that has tensors, but is none of the target modules.
-
-        Raises:
-            ValueError: it is one. A pattern, which is text, is not tried: one can be written that
-                takes forever.
-        """
-        ends = self.target_modules
-        if isinstance(ends, str) or not ends:
-            return
-        if not any(module == end or module.endswith(f".{end}") for end in ends):
-            raise ValueError(f"{module} has tensors, but target_modules names only {listed(ends)}")
-
-    def rank(self, module: str) -> int:
-        """Return the rank of a module."""
-        return _by_pattern(self.rank_pattern, module, self.r)
-
-    def factor(self, module: str) -> float:
-        """Return what B A is multiplied with, as PEFT computes it."""
-        rank, alpha = self.rank(module), _by_pattern(self.alpha_pattern, module, self.lora_alpha)
-        return alpha / rank**0.5 if self.use_rslora else alpha / rank
-
-
-def _by_pattern(patterns: Mapping[str, T], module: str, default: T) -> T:
-    """Return the value of the first pattern that fits a module's name or its end."""
-    for pattern, value in patterns.items():
-        try:
-            if re.match(rf"(.*\.)?({pattern})$", module):
-                return value
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a pattern of names: {error}") from None
-    return default
 
 
 def fusions(model: Model, names: Names) -> list[Fused]:
@@ -189,9 +126,9 @@ def to_ours(
         ValueError: a tensor does not fit the model or the settings; the first is named.
     """
     kind = settings.peft_type
-    if kind == "PREFIX_TUNING":
+    if kind == PREFIX:
         return _prefix_to_ours(settings, tensors, model)
-    if kind == "PROMPT_TUNING":
+    if kind == PROMPT:
         return _prompt_to_ours(settings, tensors, model)
     by_theirs = {fused.theirs: fused for fused in table}
     known = _recorded(model, recorded)
@@ -297,6 +234,7 @@ def _lora_to_ours(
         factors |= dict.fromkeys(parts, settings.factor(name))
     if not found:
         raise ValueError("there is no tensor of a LoRA (…lora_A.weight)")
+    _check_whole(settings, model, table, theirs, "lora_A.weight")
     rank = max(len(down) for down, _ in found.values())
     factor = next(iter(factors.values()))
     parameters: dict[str, Tensor] = {}
@@ -384,6 +322,7 @@ def _ia3_to_ours(
         outputs |= ours if all(bool((x == 1).all()) for x in others) else parts
     if not theirs:
         raise ValueError("there is no tensor of an (IA)3 (…ia3_l)")
+    _check_whole(settings, model, table, theirs, "ia3_l")
     spec = IA3(where=_where(model, outputs), inputs=_where(model, inputs))
     return (spec, {f"{name}.factors": x for name, x in (outputs | inputs).items()}), left
 
@@ -401,7 +340,7 @@ def _prefix_to_peft(module: PrefixModule, model: Model) -> tuple[dict[str, Any],
         pairs = vectors.unflatten(1, (n, 1, -1))
         vectors, n = torch.cat((pairs, torch.zeros_like(pairs)), 2).flatten(1), 2 * n
     config = {
-        "peft_type": "PREFIX_TUNING",
+        "peft_type": PREFIX,
         "num_layers": n,
         "token_dim": width,
         "num_attention_heads": a.groups,
@@ -421,6 +360,14 @@ def _prefix_to_ours(
     two = isinstance(model.architecture, EncoderDecoderArchitecture)
     length = settings.num_virtual_tokens or len(vectors)
     _fits(VECTORS, vectors, (length, 2 * n * a.groups * a.d_head))
+    said = {
+        "num_attention_heads": (settings.num_attention_heads, a.groups),
+        "token_dim": (settings.token_dim, a.groups * a.d_head),
+        "num_transformer_submodules": (settings.num_transformer_submodules, 1 + two),
+    }
+    for key, (theirs, ours) in said.items():
+        if theirs is not None and theirs != ours:
+            raise ValueError(f"{key} is {theirs}, but a prefix of this model has {ours}")
     if n < a.n_layers or (n > a.n_layers and not two):
         raise ValueError(f"tensor {VECTORS} is a prefix for {n} layers, the model has {a.n_layers}")
     pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `_prefix_to_peft`
@@ -434,7 +381,7 @@ def _prefix_to_ours(
 def _prompt_to_peft(module: PromptModule, model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
     a = module.a
     config = {
-        "peft_type": "PROMPT_TUNING",
+        "peft_type": PROMPT,
         "num_layers": a.n_layers,
         "token_dim": a.d_embed,
         "num_attention_heads": a.n_heads,
@@ -442,7 +389,8 @@ def _prompt_to_peft(module: PromptModule, model: Model) -> tuple[dict[str, Any],
         "num_virtual_tokens": module.spec.length,
         "prompt_tuning_init": "RANDOM",
     }
-    return config, {VECTORS: module.vectors.detach()}
+    # Where vectors of tokens are scaled up, a prompt's are so here too, and not there.
+    return config, {VECTORS: module.vectors.detach() * _scale(a)}
 
 
 def _prompt_to_ours(
@@ -453,7 +401,13 @@ def _prompt_to_ours(
     length = settings.num_virtual_tokens or len(vectors) // times
     _fits(VECTORS, vectors, (length * times, reader(model).a.d_embed))
     # PEFT keeps vectors for the decoder too, and puts none there.
-    return (Prompt(length=length), {"vectors": vectors[:length]}), left
+    vectors = vectors[:length] / _scale(reader(model).a)  # see `_prompt_to_peft`
+    return (Prompt(length=length), {"vectors": vectors}), left
+
+
+def _scale(a: Architecture) -> float:
+    """Return what vectors of tokens are multiplied with when they are read."""
+    return a.d_embed**0.5 if a.tokens_scaled else 1.0
 
 
 # What several need
@@ -500,11 +454,36 @@ def _by_module(
 def _place(table: Mapping[str, Fused], module: str, tensor: str) -> Fused:
     """Find a module of theirs, which a model without a head calls by the end of its name."""
     for name, fused in table.items():
-        if name == module or name.endswith(f".{module}") or module.endswith(f".{name}"):
+        if _same(name, module):
             if not fused.ours[0].startswith("backbone."):
                 raise ValueError(f"tensor {tensor} adapts a head; only backbones are adapted")
             return fused
     raise ValueError(f"tensor {tensor} has no place in this model")
+
+
+def _same(a: str, b: str) -> bool:
+    """Say whether two names are of one module, which one of them may call by the name's end."""
+    return a == b or a.endswith(f".{b}") or b.endswith(f".{a}")
+
+
+def _check_whole(
+    settings: Settings,
+    model: Model,
+    table: Mapping[str, Fused],
+    found: Collection[str],
+    tensor: str,
+) -> None:
+    """Refuse an adapter that lacks tensors of a map which PEFT adapts: it would draw them anew.
+
+    Raises:
+        ValueError: one is lacking.
+    """
+    maps = linears(model, ("*",))
+    for name, fused in table.items():
+        if any(one not in maps for one in fused.ours) or not settings.chooses(name):
+            continue
+        if not any(_same(name, one) for one in found):
+            raise ValueError(f"tensor {name}.{tensor} is missing: target_modules names its module")
 
 
 def _inputs(model: Model, fused: Fused) -> int:

@@ -108,7 +108,7 @@ def open_folder(
     heads: Mapping[str, HeadSpec] | None = None,
     seed: int = 0,
     *,
-    elsewhere: Collection[str] = (),
+    over: Mapping[str, Tensor] | None = None,
 ) -> Opened:
     """Open a model of any family of the catalogue.
 
@@ -117,7 +117,7 @@ def open_folder(
             .hdf5 file; a tokenizer if there is one.
         heads: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
-        elsewhere: heads whose weights are not read here, since they come from elsewhere.
+        over: tensors, named as in the folder, that stand in place of the folder's own.
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
@@ -125,12 +125,12 @@ def open_folder(
             tokenizer do not fit.
     """
     theirs = configuration(folder)
-    card = _card(folder, theirs)
-    state = _tensors(folder, card)
-    labels = _label_names(theirs)
+    card = card_of(folder, theirs)
+    state = _tensors(folder, card) | dict(over or {})
+    labels = label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
-    model, read = _fill(card, specs, state, folder, seed, elsewhere)
+    model, read = _fill(card, specs, state, folder, seed)
     tokenizer = _tokenizer(folder, model.vocab_size)
     source = source_of(card.architecture)
     if tokenizer is not None and source is not None:
@@ -191,7 +191,12 @@ def _tensors(folder: Path, card: Published) -> dict[str, Tensor]:
     return {_modern(name): x for name, x in read_model_tensors(folder).items()}
 
 
-def _card(folder: Path, theirs: Mapping[str, Any]) -> Published:
+def card_of(folder: Path, theirs: Mapping[str, Any]) -> Published:
+    """Return the card of a folder's family, with the architecture that its configuration says.
+
+    Raises:
+        ValueError: the family is unknown, or something that it says is not supported.
+    """
     try:
         card = family(theirs)
         architecture = card.fields.read(theirs)
@@ -218,7 +223,8 @@ def _modern(name: str) -> str:
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
-def _label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+def label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the labels that a configuration of theirs says."""
     table = theirs.get("id2label")
     if isinstance(table, dict):
         return tuple(str(table[k]) for k in sorted(table, key=int))
@@ -308,26 +314,33 @@ def _heads(
     kept = tuple(name for name, spec in card.heads.items() if kept_with(spec))
     found = card.fields.heads_of(wanted)
     names = kept if found is None else found
+    made = heads_named(names, card, theirs, len(labels))
+    forward = wanted in card.fields.forward.values()
+    return {name: reading_forward(s) for name, s in made.items()} if forward else made
+
+
+def heads_named(
+    names: Collection[str], card: Published, theirs: Mapping[str, Any], n_labels: int
+) -> dict[str, HeadSpec]:
+    """Return the heads of a class of theirs, by our names, as a configuration of theirs says."""
     made: dict[str, HeadSpec] = {}
     for name in names:
         if name == "label" and card.labels is not None:
             several = theirs.get("problem_type") == SEVERAL_LABELS
             loss = AnyOf() if several else OneOf()
-            made[name] = replace(card.labels, n_labels=len(labels), loss=loss)
+            made[name] = replace(card.labels, n_labels=n_labels, loss=loss)
         elif name == "choice" and card.labels is not None:
             made[name] = replace(card.labels, term=name, n_labels=1, loss=Choice())
         elif name == "token_label":
-            made[name] = TokenLabels(n_labels=len(labels))
+            made[name] = TokenLabels(n_labels=n_labels)
         elif name == "spans":
             made[name] = Spans()
         else:
             made[name] = {**card.others, **card.heads}[name]
-    if wanted in card.fields.forward.values():
-        made = {name: _forward(spec) for name, spec in made.items()}
     return made
 
 
-def _forward(spec: HeadSpec) -> HeadSpec:
+def reading_forward(spec: HeadSpec) -> HeadSpec:
     """Return a head as a network that reads forward has it."""
     if not isinstance(spec, Language):
         return spec
@@ -371,12 +384,10 @@ def _fill(
     state: Mapping[str, Tensor],
     folder: Path,
     seed: int,
-    elsewhere: Collection[str] = (),
 ) -> tuple[Model, Read]:
     with torch.device("meta"):
         model = card.build(heads)
-    out = tuple(f"heads.{name}." for name in elsewhere)
-    wanted = {n: p.shape for n, p in model.named_parameters() if not n.startswith(out)}
+    wanted = {n: p.shape for n, p in model.named_parameters()}
     try:
         read = _read(card, state, wanted)
         tensors = {name: as_weight(name, x).clone() for name, x in read.tensors.items()}
@@ -389,7 +400,7 @@ def _fill(
             f"{', '.join(lacking[:3])}"
         )
     computed = any(True for _ in model.buffers())  # of no file
-    if read.missing or computed or out:
+    if read.missing or computed:
         model = card.build(heads).initialize(seed, known=read.tensors)
     model.load_state_dict(tensors, strict=False, assign=True)
     for parameter in model.parameters():
