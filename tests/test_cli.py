@@ -1038,7 +1038,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_result(
     monkeypatch.setattr(Log, "__call__", press_ctrl_c)
     out = tmp_path / "run"
     said = unmask(*words, "--out", out, "--quiet")
-    assert said == (1, "", f"unmask: {out}: stopped after step 7 of 12; go on with --resume\n")
+    assert said == (130, "", f"unmask: {out}: stopped after step 7 of 12; go on with --resume\n")
     check_mistake(unmask("fill", out, "a [MASK]"), "has not ended")
     assert unmask("pretrain", "--out", out, "--resume", "--quiet").status == 0
     assert learned(out) == learned(tmp_path / "whole")
@@ -1056,7 +1056,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
+    assert process.returncode == 130, err
     last = err.splitlines()[-1]
     checkpoint, damaged = newest(out)
     assert checkpoint is not None
@@ -1085,7 +1085,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     assert unmask(*words, "--out", tmp_path / "q", "--steps", 1).status == 0
     monkeypatch.setattr(embed, "pool", stop)
-    assert unmask("embed", home / "bert", "a") == (1, "", "unmask: interrupted\n")
+    assert unmask("embed", home / "bert", "a") == (130, "", "unmask: interrupted\n")
 
 
 class Disk:

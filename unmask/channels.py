@@ -28,6 +28,7 @@ import sys
 import traceback
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -187,8 +188,13 @@ def _write(text: str, file: Stream | None, *, now: bool = False) -> None:
     stream = cast("Stream | None", sys.stdout) if file is None else file
     if stream is None:  # it was closed before we began
         return
-    stream.write(text)
-    if now or file is not None:  # much is written to standard output: it has a buffer
+    if file is None:
+        stream.write(text)
+        if now:  # much is written to standard output: it has a buffer
+            stream.flush()
+        return
+    with suppress(OSError, ValueError):  # a terminal that was closed: the work goes on without it
+        stream.write(text)
         stream.flush()
 
 

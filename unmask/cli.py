@@ -30,6 +30,7 @@ from unmask.channels import (
     tell_traceback,
 )
 from unmask.channels import table as show_table
+from unmask.training.stopping import interruptible, stop_status
 
 if TYPE_CHECKING:
     from unmask.evaluation.likelihood import Evaluation
@@ -208,14 +209,19 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status; what is a bug of ours is raised.
 
-    0: done. 2: a mistake of the user's, told in one line on standard error. 1: anything else.
+    0: done. 2: a mistake of the user's, told in one line on standard error. 130, 143 or 129: it was
+    asked to stop by Ctrl-C, SIGTERM or a terminal that was closed. 1: anything else.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name of a file may be no UTF-8
             cast("Any", stream).reconfigure(errors="backslashreplace")
     command = typer.main.get_command(app)
     try:
-        with _warnings(), command.make_context("unmask", list(arguments or ["--help"])) as context:
+        with (
+            interruptible(),
+            _warnings(),
+            command.make_context("unmask", list(arguments or ["--help"])) as context,
+        ):
             command.invoke(context)
             if cast("Any", sys.stdout) is not None:
                 sys.stdout.flush()
@@ -245,8 +251,10 @@ def _told(error: BaseException) -> tuple[str, int] | None:
     """Return the line that tells of an error, and the exit status; None of a bug."""
     if isinstance(error, _UsageError):
         return _usage(error), 2
-    if isinstance(error, KeyboardInterrupt | FloatingPointError):
-        return f"unmask: {str(error) or 'interrupted'}", 1
+    if isinstance(error, KeyboardInterrupt):
+        return f"unmask: {str(error) or 'interrupted'}", stop_status()
+    if isinstance(error, FloatingPointError | ChildProcessError):
+        return f"unmask: {error}", 1
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno not in _USERS:
             return None
@@ -947,8 +955,10 @@ def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool
 def _show_tuned(tuned: "Tuned", out: Path, as_json: bool) -> None:
     """Write the report of a run that is over, and say what came out."""
     import unmask
+    from unmask.training.aside import for_the_report
 
-    report = unmask.write_report(out)
+    with for_the_report("report.html"):
+        unmask.write_report(out)
     if as_json:
         runs = [
             {"arm": s.arm, "seed": s.seed, "dev": dict(s.dev), "test": dict(s.test)}
@@ -958,7 +968,7 @@ def _show_tuned(tuned: "Tuned", out: Path, as_json: bool) -> None:
         return
     for line in tuned.summary():
         tell(line)
-    tell(f"{out}: done; the report is {report}")
+    tell(f"{out}: done; the report is {out / 'report.html'}")
 
 
 def _finetune_suite(
@@ -986,10 +996,12 @@ def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
     """Write the report of each run of a suite that is over, and show the table."""
     import unmask
     from unmask.finetuning.suite import AVERAGE
+    from unmask.training.aside import for_the_report
 
     for one in made.entries:
         if not one.error:
-            unmask.write_report(out / one.folder)
+            with for_the_report(f"{one.folder}/report.html"):
+                unmask.write_report(out / one.folder)
     if as_json:
         give_json(json.loads((out / "suite.json").read_text(encoding="utf-8")))
         return

@@ -1,4 +1,5 @@
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -429,6 +430,56 @@ def test_workers_do_not_run_the_script_again_and_end_when_it_is_killed():
     assert all(ended(pid) for pid in workers)
     out, _ = process.communicate()
     assert out == ""
+
+
+def children(loader: Loader, after: int, act) -> list:
+    """Take some steps of a loader with workers, do something to these, and take the others."""
+    before = set(multiprocessing.active_children())
+    made = itertools.islice(loader, 12)
+    some = list(itertools.islice(made, after))
+    act([p for p in multiprocessing.active_children() if p not in before])
+    return [([values(b) for b in micro], cursor) for micro, cursor in [*some, *made]]
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_batches_are_the_same(caplog):
+    def kill(workers):
+        os.kill(workers[0].pid, signal.SIGKILL)
+
+    assert children(make(workers=2), 3, kill) == stream(make(), 12)
+    assert "the run goes on with new ones" in caplog.text
+
+
+def test_workers_that_are_lost_again_and_again_are_told_in_a_line(monkeypatch):
+    def lost(*_: object):
+        yield from ()
+        raise RuntimeError("DataLoader worker (pid(s) 1) exited unexpectedly")
+
+    class Results:
+        _workers = ()
+
+        def __iter__(self):
+            return lost()
+
+    monkeypatch.setattr(module, "_start", lambda *_: Results())
+    with pytest.raises(ChildProcessError, match="ended 3 times before their work was done"):
+        list(make(workers=1))
+
+
+@pytest.mark.skipif(module._START_METHOD != "forkserver", reason="has no fork server")
+def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
+    from multiprocessing import forkserver
+
+    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+
+    def stop(_):
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
+
+    before = set(multiprocessing.active_children())
+    children(make(workers=1), 1, stop)
+    assert (
+        set(multiprocessing.active_children()) <= before
+    )  # else it would be waited for at the end
+    assert stream(make(workers=1), 3) == stream(make(), 3)
 
 
 def test_workers_are_not_forked_from_a_process_with_threads():

@@ -805,6 +805,8 @@ def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Pat
         ({"steps": 1, "tokens": 1, "minutes": 1}, "got steps and tokens and minutes"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"workers": -1}, "workers must be at least 0, got -1"),
+        ({"workers": 10**6}, "workers must be at most .* here, with .* cores, got 1000000"),
+        ({"threads": 10**6}, "threads must be at most 1,024, got 1000000"),
         ({"length": 0}, "length must be at least 1, got 0"),
         ({"seed": -1}, "seed must be from 0"),
     ],

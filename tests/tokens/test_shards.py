@@ -462,8 +462,22 @@ def test_half_a_surrogate_pair_is_named_and_what_is_closed_is_kept(
 
 def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_START", "import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(RuntimeError, match=r"ended with status -9 .* was the memory enough"):
+    with pytest.raises(ChildProcessError, match=r"ended with status -9 .* was the memory enough"):
         made(story(9), tmp_path / "out", n_workers=2)
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
+    first = workers._START.replace(
+        "from unmask.tokens.workers import work\n",
+        f"import os\ntry:\n    os.mkdir({str(tmp_path / 'died')!r})\n"
+        "except FileExistsError:\n    pass\nelse:\n    os.kill(os.getpid(), 9)\n"
+        "from unmask.tokens.workers import work\n",
+    )
+    monkeypatch.setattr(workers, "_START", first)
+    many = made(story(9), tmp_path / "out", n_workers=2)
+    assert (tmp_path / "died").is_dir()
+    assert "another does its work" in caplog.text
+    assert contents(many.folder) == contents(made(story(9), tmp_path / "2").folder)
 
 
 def test_a_mistake_in_the_documents_does_not_wait_for_the_workers(

@@ -22,6 +22,7 @@ from unmask.training.log import Log, Sums
 from unmask.training.parallel import World
 from unmask.training.recipe import AdamW, Lamb, Muon, Recipe
 from unmask.training.schedule import Constant
+from unmask.training.stopping import interruptible, stop_status
 
 HERE = Path(__file__).parent
 KINDS = [
@@ -528,14 +529,57 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
 
     def asked_twice():
         with loop.stopping() as stop:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 seen.append(stop.agreed(World()))
                 os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
         asked_twice()
-    assert seen == [False, True]
+    assert seen == [False, True, True, True]  # a closed terminal may send several
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_each_signal_asks_and_none_that_is_ignored_does(number):
+    with loop.stopping() as stop:
+        os.kill(os.getpid(), number)
+        assert stop.asked
+    assert stop_status() == 128 + number
+    before = signal.signal(number, signal.SIG_IGN)  # as under nohup
+    try:
+        with loop.stopping() as stop, interruptible():
+            os.kill(os.getpid(), number)
+        assert not stop.asked
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_outside_of_steps_each_signal_interrupts_once(number):
+    def asked_twice():
+        with interruptible():
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                if number != signal.SIGINT:
+                    os.kill(os.getpid(), number)  # does not break off what is said at the end
+
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        asked_twice()
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_the_program_handles_itself_is_left_to_it():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
 
 
 def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):

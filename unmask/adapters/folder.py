@@ -32,6 +32,7 @@ from unmask.checkpoints.huggingface import (
     reading_forward,
 )
 from unmask.checkpoints.tensors import read_json, read_model_tensors
+from unmask.checkpoints.written import check_written
 from unmask.config import from_dict
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec, Model
@@ -79,6 +80,7 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Ope
         FileNotFoundError: the model is not where it is said to be.
         ValueError: a file is damaged, or the adapter belongs to another model.
     """
+    check_written(folder)
     config = read_json(folder / CONFIG)
     said = base or config.get("base_model_name_or_path")
     if not isinstance(said, str):

@@ -22,6 +22,7 @@ from unmask.checkpoints.tensors import (
     read_model_tensors,
     write_tensors,
 )
+from unmask.checkpoints.written import check_written
 from unmask.config import from_dict, to_dict
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
@@ -124,6 +125,7 @@ def open_folder(
         ValueError: a file is damaged, the family is unknown, or weights, configuration and
             tokenizer do not fit.
     """
+    check_written(folder)
     theirs = configuration(folder)
     card = card_of(folder, theirs)
     state = _tensors(folder, card) | dict(over or {})

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.files import checksum
+
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 FORMAT = {"format": "pt"}
 """What other libraries look for in a file's header."""
+CHECKSUM = "unmask_checksum"
+"""The key of a file's header under which we say what its tensors are; see `digits_of`."""
 
 
 # What a reader of pickled data raises where the data are none is up to those data.
@@ -47,6 +52,16 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {list(tensor.shape)}\n".encode())
         digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def digits_of(tensors: Mapping[str, Tensor]) -> str:
+    """Return a checksum over names, types, shapes and bytes of tensors: it finds damage, fast."""
+    found = 0
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode(), found)
+        bytes_ = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found = checksum(bytes_.numpy(), found)
+    return f"{found:08x}"
 
 
 def as_weight(name: str, tensor: Tensor) -> Tensor:
@@ -76,10 +91,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                said = (file.metadata() or {}).get(CHECKSUM)
         except SafetensorError as error:
             size = path.stat().st_size
             raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
+        if said is not None and (found := digits_of(tensors)) != said:
+            raise ValueError(
+                f"{path}: damaged: its tensors have changed since they were written (checksum "
+                f"{found}, expected {said})"
+            )
+        return tensors
     return _read_pickled(path)
 
 
@@ -101,7 +123,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; the caller makes it whole.
+    """Write a safetensors file, with a checksum in its header; the caller makes it whole.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full.
@@ -109,14 +131,30 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
     # The library's own file is for its owner alone, whatever the user's mask says.
     mode = path.stat().st_mode
+    written = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    digits = digits_of(written)
     try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, FORMAT)
+        save_file(written, path, FORMAT | {CHECKSUM: digits})
+        _put_in_order(path, digits)
         path.chmod(mode)
     except SafetensorError as error:
         # The library says the system's error number only in its text.
         found = re.search(r"os error (\d+)", str(error))
         number = int(found[1]) if found else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _put_in_order(path: Path, digits: str) -> None:
+    """Let a file's header say what is said of it in one order: the library's differs by process."""
+    wanted, other = (
+        json.dumps(said, separators=(",", ":")).encode()
+        for said in (FORMAT | {CHECKSUM: digits}, {CHECKSUM: digits} | FORMAT)
+    )
+    with path.open("r+b") as file:
+        head = file.read(int.from_bytes(file.read(8), "little"))
+        if other in head:
+            file.seek(8 + head.index(other))
+            file.write(wanted)
 
 
 def read_model_tensors(folder: Path) -> dict[str, Tensor]:

@@ -11,10 +11,12 @@ from unmask.adapters.folder import NAME, folded
 from unmask.adapters.peft import CONFIG, why_not_peft, write_adapter
 from unmask.channels import code, literal, markdown
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
+from unmask.checkpoints.written import written
 from unmask.files import move_into
 from unmask.finetuning.ask import LANGUAGE, in_words
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Task
+from unmask.training.aside import for_the_report
 from unmask.training.loop import versions
 
 _PIPELINES = {
@@ -25,8 +27,13 @@ _PIPELINES = {
 }
 
 
-def put(folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: str | None) -> None:
-    """Write a model into a folder that holds other files; of a `base`, only what was tuned."""
+def put(
+    folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: str | None
+) -> dict[str, Any]:
+    """Write a model into a folder that holds other files; of a `base`, only what was tuned.
+
+    Return what is to be known of the files that were written.
+    """
     beside = folder / ".final"
     if beside.exists():
         shutil.rmtree(beside)
@@ -34,7 +41,9 @@ def put(folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: 
         write_model(beside, opened, task, figures)
     else:
         write_part(beside, opened, task, figures, base)
+    files = written(beside)
     move_into(beside, folder, last="config.json" if base is None else CONFIG)
+    return files
 
 
 def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str], base: str) -> None:
@@ -59,10 +68,10 @@ def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str],
     why = why_not_peft(model, opened.card, name, also)
     if why is not None:
         lines.append(f"not for PEFT: {markdown(why)}")
-    said = _card(opened, task, [*map(markdown, figures), *lines]) + (
-        "" if why is not None else _with_peft(opened, base, where)
-    )
-    (folder / "README.md").write_text(said, encoding="utf-8")
+    with for_the_report("README.md"):
+        said = _card(opened, task, [*map(markdown, figures), *lines])
+        said += "" if why is not None else _with_peft(opened, base, where)
+        (folder / "README.md").write_text(said, encoding="utf-8")
 
 
 def _with_peft(opened: Opened, base: str, where: str) -> str:
@@ -114,8 +123,9 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
     """
     with folded(opened.model):
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
-    said = _card(opened, task, [*map(markdown, figures)])
-    (folder / "README.md").write_text(said, encoding="utf-8")
+    with for_the_report("README.md"):
+        said = _card(opened, task, [*map(markdown, figures)])
+        (folder / "README.md").write_text(said, encoding="utf-8")
 
 
 def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:

@@ -30,7 +30,9 @@ from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
+from unmask.training.aside import for_the_report
 from unmask.training.recipe import Precision
+from unmask.training.stopping import interruptible
 
 FACTS = "suite.json"
 AVERAGE = (
@@ -135,7 +137,8 @@ class _Kept:
             "notes": list(made.notes),
         }
         write_whole(self.folder / FACTS, results.as_json(said))
-        write_whole(self.folder / "README.md", markdown(made))
+        with for_the_report("README.md"):
+            write_whole(self.folder / "README.md", markdown(made))
         return made
 
 
@@ -265,6 +268,7 @@ def go_on(
     )  # fmt: skip
 
 
+@interruptible()
 def _all(
     template: Tuning,
     *,

@@ -14,6 +14,7 @@ from unmask.adapters.folder import open_any
 from unmask.adapters.mix import MixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened, labels_named
+from unmask.checkpoints.written import FILES
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
 from unmask.finetuning import plan, results
@@ -46,6 +47,10 @@ from unmask.finetuning.tasks import Task, Truth
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.model import Model
 from unmask.training import parallel
+from unmask.training.aside import for_the_report
+from unmask.training.stopping import interruptible
+
+RESULTS = "results.json"
 
 
 @runtime_checkable
@@ -58,6 +63,7 @@ class Loaded(Protocol):
         ...
 
 
+@interruptible()
 def run(
     tuning: Tuning,
     *,
@@ -195,11 +201,13 @@ def _all(job: Job) -> Tuned:
     opened = _opened(job, best[1])
     asked = settled(plain(job.asked), opened.model, job.data.dev, job.dev)
     said = say(asked, opened.model, job.dev)
-    report = results.comparison(
-        scored, asked, Path(job.tuning.train).name, job.data.train, job.data.dev, said
-    )
-    if job.tuning.search:
-        report["search"] = [plain_trial(one) for one in trials(job.folder)]
+    report: dict[str, Any] | None = None
+    with for_the_report(RESULTS):
+        report = results.comparison(
+            scored, asked, Path(job.tuning.train).name, job.data.train, job.data.dev, said
+        )
+        if job.tuning.search:
+            report["search"] = [plain_trial(one) for one in trials(job.folder)]
     n_short = sum(question.shortened for question in job.dev)
     warnings = of_cuts(job.asked, said.n_cut, n_short, len(job.data.dev), "dev")
     found = [
@@ -264,18 +272,23 @@ def _opened(job: Job, model: Model) -> Opened:
     )
 
 
-def _write(job: Job, tuned: Tuned, report: Mapping[str, Any], warnings: Sequence[str]) -> None:
+def _write(
+    job: Job, tuned: Tuned, report: Mapping[str, Any] | None, warnings: Sequence[str]
+) -> None:
     """Write the model into the run's folder, and say at the very end that the run is finished."""
     folder = job.folder
-    write_whole(folder / "results.json", results.as_json(report))
-    if job.place(tuned.best.arm, tuned.best.seed) != folder:
-        for name in checkpoints.LOGS:
-            source = job.place(tuned.best.arm, tuned.best.seed) / name
-            write_whole(folder / name, source.read_bytes())
     base = job.tuning.base if is_small(job.tuning.tune) else None
-    put(folder, tuned.opened, tuned.task, [*_figures(tuned), *warnings], base)
+    files = put(folder, tuned.opened, tuned.task, [*_figures(tuned), *warnings], base)
+    with for_the_report(RESULTS):
+        if report is not None:
+            write_whole(folder / RESULTS, results.as_json(report))
+        if job.place(tuned.best.arm, tuned.best.seed) != folder:
+            for name in checkpoints.LOGS:
+                source = job.place(tuned.best.arm, tuned.best.seed) / name
+                write_whole(folder / name, source.read_bytes())
     said = {
         "finished": True,
+        FILES: files,
         "task": to_dict(tuned.task),
         "scored": to_dict(tuned.scored),
         "best": to_dict(tuned.best),

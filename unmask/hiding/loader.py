@@ -7,19 +7,23 @@ processes, workers or micro-batches, and a `Cursor` of a few integers is all tha
 hold.
 """
 
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
+from multiprocessing import forkserver
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -30,6 +34,8 @@ from unmask.hiding.hide import AnyObjective
 from unmask.hiding.objectives import objective_after
 from unmask.hiding.sources import Sources
 from unmask.tokens.vocabulary import Special
+
+_log = logging.getLogger(__name__)
 
 WINDOW_BATCHES = 64
 """So many batches share a sorting: enough for rows of like length to meet, few to stay random."""
@@ -511,16 +517,79 @@ def document_numbers(
     return np.searchsorted(documents[:, 0], rows[:, 0], "right") - 1
 
 
+_TRIES = 3
+"""So often in a row workers may be lost before a batch is made; then something is wrong."""
+_PATIENCE = 5.0
+"""Seconds in which a worker ends by itself that has nothing more to do."""
+
+
 def _made(maker: _Maker, works: Iterable[_Work], workers: int) -> Iterator[_Done]:
-    """Let worker processes do the work; results come in the order of the work."""
-    results = _start(maker, works, workers)
-    try:
-        for done in results:
-            if isinstance(done, _Failed):
-                raise done.error
-            yield done
-    finally:
-        del results  # ends the workers now, even where an error keeps this frame alive
+    """Let worker processes do the work; results come in the order of the work.
+
+    Where a worker is lost, for instance because memory was scarce and the system has killed it, all
+    are started anew, and what they had been given and not done is given to them once more.
+
+    Raises:
+        ChildProcessError: workers are lost again and again.
+    """
+    rest, given, lost = iter(works), deque[_Work](), 0
+    while True:
+        again = tuple(given)
+        given.clear()
+        results = _start(maker, _remembered(chain(again, rest), given), workers)
+        processes: list[Any] = getattr(results, "_workers")  # noqa: B009  # torch names it so
+        try:
+            for done in results:
+                if isinstance(done, _Failed):
+                    raise done.error
+                given.popleft()
+                lost = 0
+                yield done
+            return
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):  # all that torch says of a lost one
+                raise
+            lost += 1
+            if lost == _TRIES:
+                raise ChildProcessError(
+                    f"processes that make batches were ended {lost} times before their work was "
+                    "done (killed: was the memory enough?); --workers 0 makes batches without them"
+                ) from None
+            _log.warning("a process that makes batches was lost; the run goes on with new ones")
+        finally:
+            del results  # ends the workers now, even where an error keeps this frame alive
+            _end(processes)
+
+
+def _remembered(works: Iterable[_Work], given: deque[_Work]) -> Iterator[_Work]:
+    for work in works:
+        given.append(work)
+        yield work
+
+
+def _end(processes: Iterable[Any]) -> None:
+    """End workers that did not end by themselves.
+
+    Of a worker's end its fork server tells. Where that is stopped or hangs, this process would wait
+    for it for ever at its own end: so it is ended, too, and whoever needs one starts it anew.
+    """
+    waiting = [process for process in processes if process.is_alive()]
+    for process in waiting:
+        process.join(_PATIENCE / len(waiting))
+    waiting = [process for process in waiting if process.is_alive()]
+    if not waiting:
+        return
+    for process in waiting:
+        process.kill()
+    if _START_METHOD == "forkserver":
+        server: Any = getattr(forkserver, "_forkserver")  # noqa: B009
+        if (pid := server._forkserver_pid) is not None:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                if hasattr(os, "waitid"):  # it is gone before another is started
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    for process in waiting:
+        process.join(_PATIENCE)
 
 
 # Workers are not forked from this process: its other threads (OpenMP's, CUDA's, the tokenizers')
@@ -579,10 +648,14 @@ def _unchanged(done: _Done | _Failed) -> _Done | _Failed:
 def _begin_worker(worker: int) -> None:
     """Leave Ctrl-C to the training process, which may want to finish its step with our batches.
 
+    So with the signal that a closed terminal sends.
+
     And end with it, even if it is killed: a fork server lives as long as its workers, and torch's
     watchdog waits for the server to end.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -16,6 +16,7 @@ from unmask.channels import markdown as text_of
 from unmask.files import whole
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
+from unmask.training.stopping import interruptible
 from unmask.vectors.align import (
     STOCHASTIC,
     USUAL,
@@ -141,6 +142,7 @@ class Aligned:
         return said
 
 
+@interruptible()
 def align(
     source: str | Path | Space,
     target: str | Path | Space,

@@ -16,6 +16,8 @@ from unmask.serving.pretrain import card_recipe, pretrain
 from unmask.serving.record import FACTS, Guesses, Record, read_record, save_results
 from unmask.serving.report import Fill, write_report
 from unmask.training import recipe as recipes
+from unmask.training.aside import for_the_report
+from unmask.training.stopping import interruptible
 
 MINUTES = 4.0
 SEEDS = 5
@@ -39,6 +41,7 @@ class Demo:
     seconds: float
 
 
+@interruptible()
 def demo(
     out: str | Path = "demo-run",
     *,
@@ -70,7 +73,7 @@ def demo(
     try:
         record = _pretrained(out, minutes, quiet)
         accuracy = record.evaluation.last("masked_accuracy") or 0.0
-        bigram = record.baselines["masked_accuracy"]["bigram"]
+        bigram = record.baselines.get("masked_accuracy", {}).get("bigram", math.nan)
         say(f"   of the hidden words in held-out chapters it names {accuracy:.1%}")
         say(f"   (a table that is told the word before each: {bigram:.1%})")
         _show(record, say)
@@ -85,7 +88,8 @@ def demo(
         say(f"   {boxed.summary()[0]}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
-    say(f"3. The report: {write_report(out)}")
+    with for_the_report("report.html"):
+        say(f"3. The report: {write_report(out)}")
     return Demo(
         folder=out,
         masked_accuracy=accuracy,

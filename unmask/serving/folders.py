@@ -24,7 +24,8 @@ from unmask.model.attention import copy_to_wide
 from unmask.model.elmo import ElmoArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS
-from unmask.serving.record import FACTS, read_record
+from unmask.serving.record import FACTS
+from unmask.training.aside import for_the_report
 from unmask.training.loop import versions
 
 Format = Literal["huggingface", "unmask", "elmo"]
@@ -105,7 +106,8 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
         write_generator(folder, opened)
         write_subwords(folder, opened)
-    (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
+    with for_the_report("README.md"):
+        (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
 
 
 def take_mean(model: Model, run: Path, n: int) -> None:
@@ -120,7 +122,7 @@ def take_mean(model: Model, run: Path, n: int) -> None:
     """
     if n < 2:
         raise ValueError(f"a mean is of 2 checkpoints or more, got {n}")
-    facts = read_record(run).facts
+    facts = read_facts(run)
     states = [one.tensors("model") for one in checkpoints.last(run, n)]
     weights = model.weights()
     found = checkpoints.mean(states, [name for name in weights if name in states[0]])

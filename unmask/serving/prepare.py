@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.channels import Stream, over, tell
+from unmask.files import holds_nothing
 from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
@@ -20,8 +21,10 @@ from unmask.tokens.manifest import Manifest, read_manifest
 from unmask.tokens.shards import Shards, write
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import Bytes, CodePoints
+from unmask.tokens.workers import check_workers
 from unmask.training.data import check_sampling, prepared, read_documents, tokenizer_spec
 from unmask.training.recipe import Recipe
+from unmask.training.stopping import interruptible
 
 OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
 """Fields of a recipe that decide what becomes of the documents."""
@@ -33,6 +36,7 @@ _LIVE, _PLAIN = 0.2, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
 
+@interruptible()
 def prepare(
     corpus: str | Path | Sequence[str | Path],
     *,
@@ -86,8 +90,7 @@ def prepare(
     if prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")
     folder, terminal = Path(out), None if quiet else sys.stderr
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+    check_workers(workers, least=1)
     check_sources(recipe.data)
     check_sampling(recipe, None)
     _check_folder(folder, _made_from(recipe))
@@ -159,7 +162,7 @@ def _check_folder(out: Path, asked: Mapping[str, Any]) -> None:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out}: is a file; name a folder")
     begun = [name for name in ("shards.json", "unfinished.json") if (out / name).is_file()]
-    if not begun and out.is_dir() and any(out.iterdir()):
+    if not begun and out.is_dir() and not holds_nothing(out):
         raise FileExistsError(f"{out}: holds files, but no prepared tokens; name a new folder")
     for name in begun:
         check_options(out, read_manifest(out / name), asked, ("model", "sampling", *OPTIONS))

@@ -25,6 +25,7 @@ from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
 from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
+from unmask.checkpoints.written import FILES, written
 from unmask.config import from_dict, read_toml, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
@@ -48,18 +49,20 @@ from unmask.serving.earlier import Earlier, earlier, same
 from unmask.serving.folders import environment, write_facts, write_model
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.prepare import OPTIONS, check_options, check_sources, find_tokenizer, tokenize
-from unmask.serving.record import FACTS, read_record
+from unmask.serving.record import BASELINES, FACTS, SAMPLES, read_samples
 from unmask.serving.report import save_baselines, save_samples, write_report
 from unmask.serving.suited import in_shares, said_keys, shortened, suited, told_schedule
 from unmask.text.corpus import Separator
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.tokens.manifest import hash_of
-from unmask.tokens.shards import Shards
+from unmask.tokens.shards import Shards, tidy
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import CodePointsWithSubwords, Frame, Special, SpelledWords
+from unmask.tokens.workers import check_workers
 from unmask.training import loop, parallel
 from unmask.training import recipe as recipes
+from unmask.training.aside import for_the_report
 from unmask.training.data import (
     Data,
     Share,
@@ -74,6 +77,7 @@ from unmask.training.log import Log
 from unmask.training.loop import Run
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
+from unmask.training.stopping import interruptible
 from unmask.vectors.learning import METHODS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -134,6 +138,7 @@ class Plan:
             tell(text, self.terminal)
 
 
+@interruptible()
 def pretrain(
     model: str | Path | Recipe | None = None,
     *,
@@ -291,10 +296,8 @@ def check_numbers(
         raise ValueError(f"minutes must be above 0, got {minutes}")
     if tokens is not None and tokens < 1:
         raise ValueError(f"tokens must be at least 1, got {tokens}")
-    if workers < 0:
-        raise ValueError(f"workers must be at least 0, got {workers}")
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
+    check_workers(workers)
+    parallel.check_threads(threads)
 
 
 def _recipe(
@@ -377,12 +380,12 @@ class _Job:
     """Those of each named part of what is asked, by itself."""
     environment: Mapping[str, Any]
 
-    def write_facts(self, *, finished: bool = False) -> None:
-        """Write unmask.json, with the number of steps that the run has."""
+    def write_facts(self, files: Mapping[str, Any] | None = None) -> None:
+        """Write unmask.json, with the number of steps that the run has; with files, as finished."""
         card, n = self.opened.card, self.opened.model.parameter_count()
         _write_facts(
             self.plan, self.run.recipe, card, self.environment, n,
-            finished=finished, shares=self.data.shares,
+            files=files, shares=self.data.shares,
         )  # fmt: skip
 
 
@@ -394,18 +397,26 @@ def _write_facts(
     parameters: int = 0,
     *,
     steps: bool = True,
-    finished: bool = False,
+    files: Mapping[str, Any] | None = None,
     shares: Sequence[Share] = (),
 ) -> None:
-    """Write unmask.json; with the number of steps only where that is known."""
+    """Write unmask.json; with the number of steps only where that is known.
+
+    With what is to be known of the files of its model, the run is finished.
+    """
     plain = to_dict(recipe) | ({} if steps else {"steps": None})
     minutes = plan.minutes or (plan.earlier.minutes if plan.earlier else None)
     more: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+    if files is not None:
+        more[FILES] = files
     if shares:
         more["sources"] = {
             s.name: {"tokens": s.tokens, "share": s.share, "gets": s.gets} for s in shares
         }
-    write_facts(plan.out, "pretrain", plain, card, parameters, around, finished=finished, more=more)
+    write_facts(
+        plan.out, "pretrain", plain, card, parameters, around,
+        finished=files is not None, more=more,
+    )  # fmt: skip
 
 
 def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
@@ -439,7 +450,7 @@ def _pretrain(recipe: Recipe, plan: Plan, world: World) -> Pipeline:
             loop.finish(job.run)
             _after(job)
         elif first:
-            write_report(plan.out)
+            _report(plan.out)
     if not ended:
         raise KeyboardInterrupt(
             f"stopped after step {job.run.progress.step:,} of {job.run.recipe.steps:,}"
@@ -471,15 +482,17 @@ def _learn_words(
         if last is not None:
             plan.say(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
         if not job.learn(plan.out, plan.terminal, last, tensorboard=plan.tensorboard):
-            write_report(plan.out)
+            _report(plan.out)
             raise KeyboardInterrupt("stopped before the last step")
         opened = job.opened()
         job.keep_ngrams(plan.out)
-        save_samples(plan.out, job.near())
-        _keep(plan.out, opened, {"learned from": job.said})
+        files = _keep(plan.out, opened, {"learned from": job.said})
+        files |= job.files(plan.out)
+        with for_the_report(SAMPLES):
+            save_samples(plan.out, job.near())
         n = opened.model.parameter_count()
-        _write_facts(plan, job.recipe, card, around, n, finished=True)
-        write_report(plan.out)
+        _write_facts(plan, job.recipe, card, around, n, files=files)
+        _report(plan.out)
     return Pipeline(replace(opened, model=opened.model.eval()))
 
 
@@ -717,6 +730,7 @@ def _shards(recipe: Recipe, card: Published, begun: Opened | None, plan: Plan) -
         return ready
     folder = plan.out / "data"
     if (folder / "shards.json").is_file():
+        tidy(folder)
         return Shards.open(folder)
     if begun is not None and begun.tokenizer is not None and recipe.tokenizer is None:
         tokenizer = begun.tokenizer
@@ -926,13 +940,19 @@ def _before(job: _Job) -> None:
     """Keep what the untrained model says, and what simple tables reach on the held-out text."""
     if not job.dev:
         return
+    with for_the_report(BASELINES):
+        _save_baselines(job)
+    with for_the_report(SAMPLES):
+        save_samples(job.plan.out, samples(job.opened, job.data))
+
+
+def _save_baselines(job: _Job) -> None:
     opened, specs = job.opened, job.opened.model.specs
     spec = specs.get("language") or specs.get("generator")
     if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
         table = bigrams(job.data.shards, job.data.train_spans)
         name = f"{asked_by('language', spec)}_accuracy"
         save_baselines(job.plan.out, {name: table.accuracy(job.dev)})
-    save_samples(job.plan.out, samples(opened, job.data))
 
 
 def _flops(job: _Job) -> float:
@@ -989,18 +1009,29 @@ def _after(job: _Job) -> None:
     out, progress = job.plan.out, job.run.progress
     if job.run.recipe.begin is None:  # no objective has wide tokens, so nothing was learned of them
         copy_to_wide(job.opened.model)
-    if job.dev:
-        save_samples(out, samples(job.opened, job.data, read_record(out).samples))
     figures = {"trained on": f"{progress.tokens:,} tokens in {progress.step:,} steps"}
-    _keep(out, job.opened, figures)
-    job.write_facts(finished=True)
-    write_report(out)
+    files = _keep(out, job.opened, figures)
+    if job.dev:
+        before = None
+        with for_the_report(f"{SAMPLES} before training"):
+            before = read_samples(out / SAMPLES)
+        with for_the_report(SAMPLES):
+            save_samples(out, samples(job.opened, job.data, before or ()))
+    job.write_facts(files)
+    _report(out)
 
 
-def _keep(out: Path, opened: Opened, figures: Mapping[str, Any]) -> None:
-    """Write a trained model into its run's folder, whole."""
+def _report(out: Path) -> None:
+    with for_the_report("report.html"):
+        write_report(out)
+
+
+def _keep(out: Path, opened: Opened, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a trained model into its run's folder, whole; say what is to be known of its files."""
     beside = out / ".final.part"
     if beside.exists():
         shutil.rmtree(beside)
     write_model(beside, opened, figures)
+    files = written(beside)
     move_into(beside, out, last="config.json")
+    return files

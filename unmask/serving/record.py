@@ -3,7 +3,7 @@
 import datetime
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -265,9 +265,12 @@ def save_baselines(folder: Path, baselines: Baselines) -> Path:
 def read_record(folder: Path) -> Record:
     """Read a run folder, finished or not; what it lacks is empty.
 
+    Of what only a report shows (samples, results, baselines), a file that is damaged is left out;
+    a note says so.
+
     Raises:
         FileNotFoundError: the folder does not exist, or holds nothing of a run.
-        ValueError: a file that is always written whole is not what it should be.
+        ValueError: `unmask.json` is not what it should be.
     """
     files = [folder / name for name in (FACTS, LOG, TIMING, SAMPLES, RESULTS)]
     there = [path for path in files if path.is_file()]
@@ -277,6 +280,7 @@ def read_record(folder: Path) -> Record:
     lines, bad_lines = _lines(folder / LOG)
     clock, bad_clock = _lines(folder / TIMING)
     resumed, seconds = _processes(clock)
+    broken: list[str] = []
     evaluations = [line for line in lines if isinstance(line.get("evaluation"), Mapping)]
     return Record(
         name=folder.resolve().name,
@@ -287,11 +291,22 @@ def read_record(folder: Path) -> Record:
         timing=_series(clock),
         resumed=resumed,
         seconds=seconds,
-        samples=_samples(folder / SAMPLES),
-        baselines=_baselines(folder / BASELINES),
-        results=_results(folder / RESULTS),
-        notes=tuple(filter(None, (_unreadable(LOG, bad_lines), _unreadable(TIMING, bad_clock)))),
+        samples=_or_note(read_samples, folder / SAMPLES, (), broken),
+        baselines=_or_note(read_baselines, folder / BASELINES, {}, broken),
+        results=_or_note(read_results, folder / RESULTS, None, broken),
+        notes=tuple(
+            filter(None, (_unreadable(LOG, bad_lines), _unreadable(TIMING, bad_clock), *broken))
+        ),
     )
+
+
+def _or_note(read: Callable[[Path], T], path: Path, without: T, notes: list[str]) -> T:
+    """Read a file; where it is damaged, go without, and note it."""
+    try:
+        return read(path)
+    except ValueError as error:
+        notes.append(f"{' '.join(str(error).split())}; left out here.")
+        return without
 
 
 def number(value: Any) -> float | None:
@@ -391,7 +406,12 @@ def _facts(path: Path) -> Mapping[str, Any]:
     return data or {}
 
 
-def _samples(path: Path) -> tuple[Sample, ...]:
+def read_samples(path: Path) -> tuple[Sample, ...]:
+    """Read `samples.json`; none where there is no such file.
+
+    Raises:
+        ValueError: it is damaged.
+    """
     data = _json(path)
     if isinstance(data, list):  # people who write it by hand may say "kind": "fill"
         data = [_named(row) for row in data]
@@ -403,12 +423,14 @@ def _named(row: Any) -> Any:
     return row | {"kind": str(row["kind"]).capitalize()} if named else row
 
 
-def _baselines(path: Path) -> Baselines:
+def read_baselines(path: Path) -> Baselines:
+    """Read `baselines.json`; see `read_samples`."""
     data = _json(path)
     return {} if data is None else _read(path, _Baselines, {"baselines": data}).baselines
 
 
-def _results(path: Path) -> Comparison | None:
+def read_results(path: Path) -> Comparison | None:
+    """Read `results.json`; see `read_samples`."""
     data = _json(path)
     return None if data is None else _read(path, Comparison, data)
 

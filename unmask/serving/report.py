@@ -74,8 +74,8 @@ def write_report(folder: Path) -> Path:
 
     Raises:
         FileNotFoundError: the folder does not exist, or holds nothing of a run.
-        ValueError: `unmask.json`, `samples.json`, `results.json` or `baselines.json` is not what
-            it should be.
+        ValueError: `unmask.json` is not what it should be. (Of `samples.json`, `results.json` and
+            `baselines.json` the report then says that they cannot be read.)
     """
     path = folder / "report.html"
     write_whole(path, page(read_record(folder)))

@@ -56,6 +56,7 @@ def open_space(path: str | Path | Space, *, limit: int | None = None) -> Space:
 def _table(model: str | Path) -> Space:
     """Return the vectors of a model's tokens; zeros are those of what has none."""
     from unmask.checkpoints.huggingface import open_folder
+    from unmask.checkpoints.written import check_named
     from unmask.model.transformer import EncoderDecoder
     from unmask.serving.pipeline import find
 
@@ -70,6 +71,7 @@ def _table(model: str | Path) -> Space:
     special = opened.tokenizer.special.ids
     ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
     ngrams = folder / NGRAMS
+    check_named(folder, NGRAMS)
     unseen = read_composed(ngrams) if ngrams.is_file() else None
     return Space(tuple(opened.tokenizer.pieces(ids)), vectors[ids], unseen=unseen)
 

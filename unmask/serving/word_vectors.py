@@ -14,7 +14,7 @@ from unmask.channels import Stream
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
-from unmask.files import whole
+from unmask.files import whole, written_file
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published
 from unmask.serving.record import Near
@@ -191,6 +191,10 @@ class Job:
             return
         with whole(out / NGRAMS) as beside, beside.open("wb") as file:
             file.writelines(data)
+
+    def files(self, out: Path) -> dict[str, Any]:
+        """Return what is to be known of the file of n-grams, if there is one."""
+        return {NGRAMS: written_file(out / NGRAMS)} if (out / NGRAMS).is_file() else {}
 
     @property
     def said(self) -> str:

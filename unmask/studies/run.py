@@ -32,7 +32,9 @@ from unmask.studies.studied import Outcome, Studied
 from unmask.studies.study import Cell, Study
 from unmask.training import parallel
 from unmask.training import recipe as recipes
+from unmask.training.aside import for_the_report
 from unmask.training.recipe import Recipe
+from unmask.training.stopping import interruptible
 
 FACTS = "study.json"
 
@@ -45,6 +47,7 @@ _OWN = {
 """What a study says of all recipes, and how."""
 
 
+@interruptible()
 def run_study(
     study: str | Path | Study,
     *,
@@ -247,8 +250,10 @@ class _Job:
         """Write the facts, the table and the picture."""
         cells = [to_dict(one) for one in made.outcomes]
         write_whole(self.folder / FACTS, as_json({"format": 1, **self.told, "cells": cells}))
-        write_whole(self.folder / PICTURE, draw(made))
-        write_whole(self.folder / "README.md", markdown(made))
+        with for_the_report(PICTURE):
+            write_whole(self.folder / PICTURE, draw(made))
+        with for_the_report("README.md"):
+            write_whole(self.folder / "README.md", markdown(made))
 
     def _outcome(self, cell: Cell) -> Outcome:
         """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
@@ -334,7 +339,8 @@ class _Job:
         begun = (run / RUN).is_file()
         if begun and read_facts(run).get("finished"):
             sweep(run)
-            write_report(run)  # the last that is written: it may be missing
+            with for_the_report("report.html"):
+                write_report(run)  # the last that is written: it may be missing
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(

@@ -369,6 +369,12 @@ def write(
     return Shards.open(out)
 
 
+def tidy(out: Path) -> None:
+    """Remove from a finished folder what says that it is unfinished: it was killed in between."""
+    if (out / _FINISHED).is_file():
+        (out / _UNFINISHED).unlink(missing_ok=True)
+
+
 class _Source:
     """The documents, read once: how many there were so far, and the digest of their texts."""
 
@@ -424,7 +430,7 @@ def _utf8(documents: Iterable[Document], names: deque[str | None]) -> Iterator[t
 def _reuse(documents: Iterable[Document], out: Path, asked: Manifest) -> Shards:
     """Open a finished folder if it is what is asked for."""
     shards = Shards.open(out)
-    (out / _UNFINISHED).unlink(missing_ok=True)  # killed between the last two steps
+    tidy(out)
     found = shards.manifest
     _compare(found, asked, out)
     if not asked.made_from or asked.made_from != found.made_from:

@@ -7,6 +7,7 @@ they are, and a spawn would run the user's script a second time where it lacks a
 that started it is killed.
 """
 
+import logging
 import os
 import signal
 import struct
@@ -31,13 +32,34 @@ CHUNK_BYTES = 2**20
 _DOCUMENT_BYTES = 256
 """Counted for each document besides its text, so that a chunk does not hold a million tiny ones."""
 
+_TRIES = 3
+"""So many processes may be lost over one chunk of text; then something is wrong."""
+
+_log = logging.getLogger(__name__)
+
 _START = """\
 import signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # they are for the process that started this one
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
 sys.path[:] = sys.argv[2:]
 from unmask.tokens.workers import work
 work(sys.argv[1])
 """
+
+
+def check_workers(workers: int, least: int = 0) -> None:
+    """Check a number of worker processes.
+
+    At most four for each core of this machine, or 16: more only take memory.
+
+    Raises:
+        ValueError: it is smaller or larger than is allowed.
+    """
+    if workers < least:
+        raise ValueError(f"workers must be at least {least}, got {workers}")
+    cores = os.cpu_count() or 1
+    if workers > (most := max(16, 4 * cores)):
+        raise ValueError(f"workers must be at most {most} here, with {cores} cores, got {workers}")
 
 
 def id_type(n_ids: int) -> Literal["uint16", "uint32"]:
@@ -58,6 +80,7 @@ def encoded(
 
     Raises:
         ValueError: the tokenizer refuses a text, or gives an id that it does not have.
+        ChildProcessError: processes end again and again before their work is done.
     """
     with _encoders(folder, workers) as begin:
         pending = deque[tuple[list[tuple[str, bytes]], Callable[[], list[bytes]]]]()
@@ -169,7 +192,16 @@ def _encoders(
     def ask(texts: list[bytes]) -> list[bytes]:
         process = idle.get()
         try:
-            return _ask(process, texts)
+            for n in range(_TRIES):
+                try:
+                    return _ask(process, texts)
+                except ChildProcessError:
+                    if closing or n == _TRIES - 1:
+                        raise
+                    _log.warning("a tokenizing process was lost; another does its work")
+                    process = _start(folder)
+                    processes.append(process)
+            raise AssertionError
         finally:
             idle.put(process)
 
@@ -179,15 +211,18 @@ def _encoders(
             idle.put(processes[-1])
         return threads.submit(ask, texts).result
 
+    closing: list[bool] = []
     threads = ThreadPoolExecutor(workers)  # a thread waits for its process's answer
     try:
         yield begin
     finally:
+        closing.append(True)
         threads.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
         threads.shutdown(wait=True)
         for process in processes:
+            process.kill()  # one may have been started in between
             with suppress(BrokenPipeError), process:  # closes its pipes, waits for its end
                 pass
 
@@ -209,7 +244,7 @@ def _ask(process: subprocess.Popen[bytes], texts: Sequence[bytes]) -> list[bytes
         return _receive(process.stdout)
     except (BrokenPipeError, EOFError) as error:
         status = process.wait()
-        raise RuntimeError(
+        raise ChildProcessError(
             f"a tokenizing process ended with status {status} before its work was done"
             + (" (killed: was the memory enough?)" if status == -signal.SIGKILL else "")
         ) from error

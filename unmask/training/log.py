@@ -1,16 +1,22 @@
 """What a run says of itself: a log that is equal whenever the run is, timings, one live line."""
 
 import json
+import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from unmask.channels import Stream, clear, over, tell
+from unmask.training.aside import for_the_report
+
+_logger = logging.getLogger(__name__)
 
 LOG, TIMING = "log.jsonl", "timing.jsonl"
 WIDTH = 100
@@ -149,8 +155,7 @@ class Log:
             ImportError: TensorBoard is asked for and is not installed.
         """
         self._board = _tensorboard(folder / "tensorboard", step) if tensorboard else None
-        self._log: BinaryIO = (folder / LOG).open("ab", buffering=0)
-        self._timing: BinaryIO = (folder / TIMING).open("ab", buffering=0)
+        self._log, self._timing = Lines(folder / LOG), Lines(folder / TIMING)
         self._flops, self._peak, self._memory = flops, peak, memory
         self._line = Line(terminal) if terminal is not None else None
         self._begin = time.perf_counter()
@@ -196,13 +201,13 @@ class Log:
             "matmul_share": _rounded(self._share(self._window)),
             "memory_bytes": self._memory() if self._memory else None,
         }
-        append(self._log, said)
-        append(self._timing, timed)
+        self._log.add(said)
+        self._timing.add(timed)
         self._scalars(report.step, said | {"tokens_per_second": timed["tokens_per_second"]})
 
     def evaluation(self, step: int, result: Mapping[str, float]) -> None:
         """Write what an evaluation after `step` found; before that step's checkpoint is saved."""
-        append(self._log, {"step": step, "evaluation": dict(result)})
+        self._log.add({"step": step, "evaluation": dict(result)})
         self._scalars(step, {"evaluation": result})
         if self._line is not None:
             self._line.above(f"step {step}, held out: {evaluated(result)}")
@@ -215,18 +220,20 @@ class Log:
     def _scalars(self, step: int, values: Mapping[str, Any], before: str = "") -> None:
         if self._board is None:
             return
-        for name, value in values.items():
-            if isinstance(value, Mapping):
-                self._scalars(step, value, f"{before}{name}/")
-            elif isinstance(value, int | float) and name != "step":
-                self._board.add_scalar(before + name, float(value), step)
+        with for_the_report("TensorBoard's files"):
+            for name, value in values.items():
+                if isinstance(value, Mapping):
+                    self._scalars(step, value, f"{before}{name}/")
+                elif isinstance(value, int | float) and name != "step":
+                    self._board.add_scalar(before + name, float(value), step)
 
     def close(self) -> None:
         """End the live line and close the files."""
         if self._line is not None:
             self._line.end()
         if self._board is not None:
-            self._board.close()
+            with for_the_report("TensorBoard's files"):
+                self._board.close()
         self._log.close()
         self._timing.close()
 
@@ -381,6 +388,43 @@ def duration(seconds: int | float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Lines:
+    """A file that grows by whole JSON lines; what a full disk does not take waits for the next."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("ab", buffering=0)
+        self._path = path
+        self._waiting: list[Mapping[str, Any]] = []
+        self._told = False
+
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Write a line, and before it those that could not be written."""
+        self._waiting.append(said)
+        self._write()
+
+    def close(self) -> None:
+        """Write what waits, if now there is room, and close the file."""
+        self._write()
+        self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            number = self._file.fileno()
+            size = os.fstat(number).st_size
+            try:
+                append(self._file, self._waiting[0])
+            except OSError as error:
+                with suppress(OSError):  # half a line is none
+                    os.ftruncate(number, size)
+                if not self._told:
+                    _logger.warning(
+                        "%s: cannot be written now, the run goes on: %s", self._path, error.strerror
+                    )
+                self._told = True
+                return
+            self._waiting.pop(0)
 
 
 def append(file: BinaryIO, said: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import platform
-import signal
 import struct
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -30,6 +28,8 @@ from unmask.training.optimize import Optimizer, Weights
 from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
 from unmask.training.schedule import DROPPED, steps_for
+from unmask.training.stopping import Stop as Stop
+from unmask.training.stopping import stopping as stopping
 
 _FROZEN = "frozen"
 """In a checkpoint's progress: the digest of the weights that are not trained, if there are any."""
@@ -624,48 +624,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # used from its source tree
             found[name] = "unknown"
     return found
-
-
-class Stop:
-    """Whether someone has asked the run to stop."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def agreed(self, world: World) -> bool:
-        """Whether any process of the run was asked: all of them stop after the same step."""
-        return any(world.tell(self.asked))
-
-
-@contextmanager
-def stopping() -> Generator[Stop, None, None]:
-    """Let Ctrl-C, or SIGTERM, ask for an end after the current step; a second one breaks it off.
-
-    ```python
-    with stopping() as stop:
-        for report in train(run):
-            log(report)
-            if stop.agreed(run.world):
-                save(run, folder)
-                break
-    ```
-    Signals can only be received in the main thread; elsewhere nothing is changed.
-    """
-    stop = Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    before: dict[int, Any] = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                before[number] = signal.signal(number, ask)
-            except ValueError:  # not the main thread
-                break
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

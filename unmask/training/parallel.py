@@ -185,12 +185,31 @@ def native_bfloat16(device: torch.device) -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+MOST_THREADS = 1024
+
+
+def check_threads(threads: int | None) -> None:
+    """Check a number of threads.
+
+    Raises:
+        ValueError: it is below 1 or above 1,024.
+    """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    if threads is not None and threads > MOST_THREADS:
+        raise ValueError(f"threads must be at most {MOST_THREADS:,}, got {threads}")
+
+
 def use_threads(asked: int | None = None) -> int:
     """Set how many threads compute, and return that number.
 
     None: what torch takes by itself, which is OMP_NUM_THREADS or the cores, but no more than a
     container may use, shared among the processes of this machine.
+
+    Raises:
+        ValueError: the number is not allowed.
     """
+    check_threads(asked)
     n = asked or max(1, min(torch.get_num_threads(), _cores()) // _neighbors())
     torch.set_num_threads(n)
     return n

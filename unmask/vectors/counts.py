@@ -26,12 +26,13 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, UInt64
 
 from unmask.config import to_dict
-from unmask.files import sweep, whole, write_whole
+from unmask.files import check_file, sweep, whole, write_whole, written_file
 from unmask.vectors.arrays import growing
 from unmask.vectors.corpus import Corpus, Lexicon, as_bits, compiled, gather, kept_shares
 
 Weight = Literal["flat", "harmonic", "dynamic"]
 _WEIGHTS = ("flat", "harmonic", "dynamic")
+_ARRAYS = ("offsets", "columns", "values")
 _FINISHED, _UNFINISHED, _RUNS = "counts.json", "unfinished.json", "runs"
 _ENTRY = 16  # bytes of a pair: key and value
 
@@ -102,8 +103,8 @@ class Counts:
             unfinished = (folder / _UNFINISHED).exists()
             why = "is unfinished: count again to go on" if unfinished else "holds no counts"
             raise FileNotFoundError(f"{folder} {why}")
-        names = ("offsets", "columns", "values")
-        arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in names]
+        arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in _ARRAYS]
+        _check_files(folder, json.loads((folder / _FINISHED).read_text(encoding="utf-8")))
         found = cls(*arrays)
         if not len(found.columns) == len(found.values) == found.offsets[-1]:
             raise ValueError(f"{folder} is damaged: its files are not of one matrix")
@@ -152,6 +153,7 @@ def count(
     asked = _asked(corpus, words, windows)
     if (out / _FINISHED).exists():
         _compare(out / _FINISHED, asked, out)
+        _tidy(out)
         return Counts.open(out)
     begun = _begin(out, asked)
     keep = as_bits(kept_shares(words.counts, windows.subsample))
@@ -278,10 +280,13 @@ def _compare(path: Path, asked: dict[str, Any], out: Path) -> dict[str, Any]:
 
 def _begin(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Begin, or go on after the last run that was written whole."""
-    begun: dict[str, Any] = {"place": 0, "runs": 0}
+    begun: dict[str, Any] = {"place": 0, "runs": 0, "files": {}}
+    if out.is_dir():
+        sweep(out)
     if (out / _UNFINISHED).exists():
         found = _compare(out / _UNFINISHED, asked, out)
-        begun = {name: found[name] for name in begun}
+        begun = {name: found.get(name, usual) for name, usual in begun.items()}
+        _check_files(out / _RUNS, begun)
     elif out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out} holds something else than counts")
     else:
@@ -289,7 +294,6 @@ def _begin(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
         write_whole(out / _UNFINISHED, json.dumps(asked | begun))
     (out / _RUNS).mkdir(exist_ok=True)
     sweep(out / _RUNS)
-    sweep(out)
     return begun
 
 
@@ -303,6 +307,9 @@ def _write_run(
             beside.open("wb") as f,
         ):
             np.save(f, array)
+        begun["files"][f"{begun['runs']:05}.{name}.npy"] = written_file(
+            out / _RUNS / f"{begun['runs']:05}.{name}.npy"
+        )
     begun |= {"place": place, "runs": begun["runs"] + 1}
     write_whole(out / _UNFINISHED, json.dumps(asked | begun))
 
@@ -325,10 +332,23 @@ def _merge(out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memo
             add_values(run.values)
     with whole(out / "offsets.npy") as beside, beside.open("wb") as file:
         np.save(file, np.concatenate(([0], np.cumsum(sizes))))
-    write_whole(out / _FINISHED, json.dumps(asked))
-    (out / _UNFINISHED).unlink()
-    shutil.rmtree(out / _RUNS)
+    files = {f"{name}.npy": written_file(out / f"{name}.npy") for name in _ARRAYS}
+    write_whole(out / _FINISHED, json.dumps(asked | {"files": files}))
+    _tidy(out)
     return Counts.open(out)
+
+
+def _tidy(out: Path) -> None:
+    """Remove what counts that are finished were made from."""
+    (out / _UNFINISHED).unlink(missing_ok=True)
+    if (out / _RUNS).exists():
+        shutil.rmtree(out / _RUNS)
+
+
+def _check_files(folder: Path, said: dict[str, Any]) -> None:
+    """Compare arrays with what was said of them when they were written."""
+    for name, file in said.get("files", {}).items():
+        check_file(folder / name, file, "remove the folder of counts, and count again")
 
 
 def merged(runs: list[_Run], n_pairs: int) -> Iterator[_Run]:

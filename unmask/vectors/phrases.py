@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.files import whole
+from unmask.files import check_file, whole, written_file
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.vectors.arrays import growing
 from unmask.vectors.corpus import (
@@ -167,6 +167,8 @@ def _joined(
     """Write the ids with phrases as one id each, or open what was written."""
     if folder.exists():
         found = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        for name, file in found.pop("files", {}).items():
+            check_file(folder / name, file, "remove the folder of phrases, and join them again")
         if found != said or not np.array_equal(np.load(folder / _PAIRS), pairs):
             raise ValueError(
                 f"{folder} has phrases that were joined otherwise; name another folder, or remove "
@@ -192,5 +194,6 @@ def _joined(
                 add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
                 place += n
         np.save(beside / _PAIRS, pairs)
-        (beside / _SAID).write_text(json.dumps(said), encoding="utf-8")
+        files = {name: written_file(beside / name) for name in (IDS, SENTENCES, _PAIRS)}
+        (beside / _SAID).write_text(json.dumps(said | {"files": files}), encoding="utf-8")
     return of_folder(folder)

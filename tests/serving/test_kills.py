@@ -1,0 +1,178 @@
+"""Killed at any write or renaming, a job goes on to the same bytes; a finished one stays so."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kills import Tree, instants, put, tree
+from toy_text import corpus
+
+from unmask.finetuning.methods import SourceEncoder, method_of
+from unmask.finetuning.tune import Tuning
+from unmask.finetuning.tune import run as tune
+from unmask.serving.align import align
+from unmask.serving.pipeline import load
+from unmask.serving.prepare import prepare
+from unmask.serving.pretrain import pretrain
+
+Job = Callable[[Path, Path, bool], object]
+"""Of the folder of texts and models, that of the run, and whether it goes on."""
+
+SMALL = (
+    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "look_beside=0", "vocab_size=300",
+    "length=16", "batch_tokens=64", "log_every=1", "evaluate_every=2", "dev=0.1",
+)  # fmt: skip
+TWO_STACKS = (
+    "architecture={encoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8},"
+    "decoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8}}",
+    *SMALL[1:],
+)
+CHARACTERS = ("architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,block=16}", *SMALL[3:])
+ELMO = (
+    "architecture={d_model=16,embed_width=8,d_ff=24,spelling={filters=[[1,8],[3,8]]}}",
+    *SMALL[2:],
+)
+WORDS = ("architecture={d_model=8}", "log_every=1")
+
+
+def pretraining(name: str, *changes: str) -> Job:
+    def job(home: Path, out: Path, again: bool) -> object:
+        long = {} if changes[-2:] == WORDS else {"steps": 3}
+        return pretrain(
+            name, data=home / "text.txt", out=out, quiet=True, changes=changes, threads=1,
+            checkpoint_every=2, resume=again, **long,
+        )  # fmt: skip
+
+    return job
+
+
+def tuning(base: str, task: str = "classify", **more: object) -> Job:
+    def job(home: Path, out: Path, again: bool) -> object:
+        rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
+        more.setdefault("epochs", 1.0)
+        told = Tuning(
+            base=str(home / base) if (home / base).is_dir() else base, task=task, train=str(rows),
+            dev=str(rows), batch=8, length=16, evaluate_every=1, rate=1e-3, **more,
+        )  # fmt: skip
+        return tune(told, out=out, resume=again and out.exists(), threads=1, terminal=None)
+
+    return job
+
+
+def preparing(home: Path, out: Path, again: bool) -> object:
+    return prepare(home / "text.txt", out=out, vocab_size=120, quiet=True)
+
+
+def aligning(home: Path, out: Path, again: bool) -> object:
+    if not (out / "align.json").exists():  # it does not go on: it is whole, or made anew
+        return align(home / "a.vec", home / "a.vec", identical=True, out=out)
+    return None
+
+
+def converting(home: Path, out: Path, again: bool) -> object:
+    if not (out / "config.json").exists():
+        return load(home / "electra").save(out)
+    return None
+
+
+JOBS: dict[str, Job] = {
+    "pretrain electra": pretraining("electra-mini", *SMALL),
+    "pretrain bert": pretraining("bert-tiny", *SMALL),
+    "pretrain gpt2": pretraining("gpt2-mini", *SMALL),
+    "pretrain coco-lm": pretraining("coco-lm-mini", *SMALL),
+    "pretrain t5": pretraining("t5-mini", *TWO_STACKS),
+    "pretrain canine": pretraining("canine-mini", *CHARACTERS),
+    "pretrain elmo": pretraining("elmo-mini", *ELMO),
+    "fasttext": pretraining("fasttext-mini", "objective.phrases={}", "dev=0.0", *WORDS),
+    "glove": pretraining("glove-mini", *WORDS),
+    "lsa": pretraining("lsa-mini", *WORDS),
+    "tune": tuning("electra"),
+    "tune seeds": tuning("electra", seeds=2, baseline=True),
+    "tune lora": tuning("electra", tune=method_of("lora")),
+    "tune mean": tuning("electra", epochs=2.0, average=2),
+    "tune source": tuning("bart", "generate", tune=SourceEncoder(layers=1, vocabulary=150)),
+    "prepare": preparing,
+    "align": aligning,
+    "convert": converting,
+}
+TIMED = ("timing.jsonl", "progress.json", "manifest.json", "report.html", "trials.jsonl")
+"""Files in which times stand, also within others: lengths and digests."""
+
+
+def learned(out: Path) -> Tree:
+    """Give what must be equal bit for bit; what is hidden is nothing that anyone reads."""
+    there = tree(out)
+    saved = [Path(name).parts[1] for name in there if name.startswith("checkpoints/")]
+    last = max(saved, default="")
+    return {
+        name: data
+        for name, data in there.items()
+        if not name.endswith(TIMED)
+        and not any(p.startswith(".") for p in Path(name).parts)
+        and (last in name or not name.startswith("checkpoints/"))
+    }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Texts, labelled rows, word vectors."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "text.txt").write_text(corpus(12))
+    sentences = corpus(6).replace("\n", " ").split(". ")[:24]
+    rows = [f"{s}\t{'night' if 'night' in s else 'day'}" for s in sentences]
+    (home / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    pairs = [f"{s}\t{' '.join(s.split()[:2])}" for s in sentences]
+    (home / "pairs.tsv").write_text("\n".join(["source\ttarget", *pairs]) + "\n")
+    words = sorted({w for s in sentences for w in s.split()})
+    vectors = [f"{w} {' '.join(str((i * k) % 7 - 3) for k in range(1, 5))}" for i, w in
+               enumerate(words, 1)]  # fmt: skip
+    (home / "a.vec").write_text("\n".join([f"{len(words)} 4", *vectors]) + "\n")
+    yield home
+    shutil.rmtree(home)
+
+
+def check(name: str, home: Path, out: Path, which: Callable[[list[str]], set[int]]) -> None:
+    """Run a job, then go on with it from what it would have left at some of its instants."""
+    job = JOBS[name]
+    found = instants(out, lambda: job(home, out, False))
+    whole = learned(out)
+    assert any(data for data in whole.values())
+    chosen = which([what for what, _ in found])
+    for i, (what, there) in [*enumerate(found), (-1, ("a finished run", tree(out)))]:
+        if i >= 0 and i not in chosen:
+            continue
+        put(there, out)
+        job(home, out, True)
+        again = learned(out)
+        differ = [n for n in {**whole, **again} if whole.get(n, b"?") != again.get(n, b"?")]
+        assert not differ, f"{name}, killed {what}: {sorted(differ)}"
+
+
+def at_the_end(events: list[str]) -> set[int]:
+    """Choose the renamings with which the model comes into its folder, and one before them."""
+    last = [i for i, what in enumerate(events) if ".final" in what]
+    moved = [i for i in last if "rename" in events[i]]
+    return {*moved[::3], moved[-1], events.index(events[last[0]])}
+
+
+def test_a_model_with_a_subfolder_is_finished_wherever_it_was_killed(home: Path, tmp_path) -> None:
+    check("pretrain electra", home, tmp_path / "run", at_the_end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path, tmp_path) -> None:
+    if not (home / "electra").exists():
+        JOBS["pretrain electra"](home, home / "electra", False)
+    if name == "tune source":
+        pretrain(
+            "bart-mini", data=home / "text.txt", out=home / "bart", quiet=True, steps=2,
+            changes=TWO_STACKS, threads=1,
+        )  # fmt: skip
+    alike = () if name == "pretrain electra" else (" data/", " data")  # of all that is pretrained
+
+    def chosen(events: list[str]) -> set[int]:
+        return {i for i, what in enumerate(events) if not any(one in what for one in alike)}
+
+    check(name, home, tmp_path / "run", chosen)
