@@ -98,8 +98,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
         if said is not None and (found := digits_of(tensors)) != said:
             raise ValueError(
-                f"{path}: damaged: its tensors have changed since they were written (checksum "
-                f"{found}, expected {said})"
+                f"{path}: truncated or damaged: its tensors have changed since they were written "
+                f"(checksum {found}, expected {said})"
             )
         return tensors
     return _read_pickled(path)
