@@ -194,6 +194,11 @@ class _NoCache:
         return None
 
 
+def without_cache(_: Any, given: Any, named: Any) -> Any:
+    """Hand a model of the reference what it takes for no cache."""
+    return given, named | {"cache": _NoCache()}
+
+
 def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
     import transformers as hf
 
@@ -204,9 +209,7 @@ def flaubert(kind: str = "WithLMHeadModel", **changes: Any) -> Any:
     if (
         model.config.pre_norm
     ):  # transformers 5.23 asks its own cache for a layer that it cannot give
-        model.transformer.register_forward_pre_hook(
-            lambda _, given, named: (given, named | {"cache": _NoCache()}), with_kwargs=True
-        )
+        model.transformer.register_forward_pre_hook(without_cache, with_kwargs=True)
     return model
 
 
@@ -263,6 +266,17 @@ def gpt(kind: str = "OpenAIGPTLMHeadModel", **changes: Any) -> Any:
         "pad_token_id": 0,
     }  # fmt: skip
     return _fill(getattr(hf, kind)(hf.OpenAIGPTConfig(**(sizes | changes))))
+
+
+def canine(kind: str = "Model", **changes: Any) -> Any:
+    import transformers as hf
+
+    sizes = {
+        "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "intermediate_size": 64, "num_hash_buckets": 512, "max_position_embeddings": 512,
+        "local_transformer_stride": 8,
+    }  # fmt: skip
+    return _fill(getattr(hf, f"Canine{kind}")(hf.CanineConfig(**(sizes | changes))))
 
 
 _LLAMA_3 = {

@@ -240,10 +240,10 @@ def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
     for change, message in (
         ({"model_type": "resnet"}, "model_type 'resnet' is not one of"),
         ({"hidden_size": 64}, "has shape"),
-        ({"hidden_act": "mish"}, "activation 'mish' is not one of"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish' is not one of"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"num_hidden_layers": 4}, "the weights lack"),
-        ({"hidden_size": "wide"}, "must be int"),
+        ({"num_hidden_layers": 4}, "num_hidden_layers = 4, but the weights have 3 layers"),
+        ({"hidden_size": "wide"}, "hidden_size must be an integer"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(theirs | change))
         with pytest.raises(ValueError, match=message):

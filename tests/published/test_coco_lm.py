@@ -289,7 +289,7 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
     [
         ({"layer_norm_type": "pre"}, "layer_norm_type = 'pre' is not supported, only 'post'"),
         ({"rel_pos_bins": 15}, "buckets must be even"),
-        ({"hidden_act": "mish"}, "activation 'mish' is not one of"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish' is not one of"),
         ({"model_type": "amos"}, "model_type 'amos' is not one of"),
     ],
 )

@@ -123,20 +123,20 @@ def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
     [
         (deberta, {"relative_attention": False}, "relative_attention must be true"),
         (deberta, {"pos_att_type": ["c2p", "p2p"]}, r"pos_att_type has \['p2p'\]"),
-        (deberta, {"pos_att_type": []}, "terms must be one or both"),
+        (deberta, {"pos_att_type": []}, "pos_att_type must name one or both"),
         (deberta, {"talking_head": True}, "talking_head = True is not supported"),
         (deberta, {"embedding_size": 16}, "embedding_size = 16 is not supported"),
         (deberta_v2, {"share_att_key": False}, "share_att_key must be true"),
         (deberta_v2, {"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd 'batch_norm' is not one of"),
         (deberta_v2, {"attention_head_size": 16}, "attention_head_size = 16 is not supported"),
-        (deberta_v2, {"conv_kernel_size": 2}, "width must be odd"),
+        (deberta_v2, {"conv_kernel_size": 2}, "conv_kernel_size must be odd"),
     ],
 )
 def test_configurations_of_other_formulas_are_refused(make, change, message) -> None:
     card = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
     theirs = {**card.fields.write(card.architecture), **change}
     with pytest.raises(ValueError, match=message):
-        card.fields.read(theirs)
+        card.fields.read(card.fields.keys.complete(theirs))
 
 
 def test_released_configurations_write_the_terms_as_one_word() -> None:

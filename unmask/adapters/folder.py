@@ -23,8 +23,8 @@ from unmask.adapters.peft import (
 from unmask.checkpoints.huggingface import (
     HUB,
     Opened,
-    card_of,
     configuration,
+    described,
     heads_named,
     labels_named,
     locate,
@@ -154,8 +154,7 @@ def _heads(
     if "heads" in record:
         said = {"heads": record["heads"]}
         return dict(from_dict(_Trained, said, f"{path}").heads)
-    theirs = configuration(home)
-    card = card_of(home, theirs)
+    card, theirs = described(home)
     names = _names(path, config, card)
     head = next((name for name in names if name in ("label", "token_label")), None)
     n = 2 if head is None else _count(folder, home, head, card, over)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unmask.box import BOX
 from unmask.checkpoints import bilm, llama2c
+from unmask.checkpoints.declared import check_depth, check_missing, check_tied
 from unmask.checkpoints.tensors import (
     SAFETENSORS,
     as_weight,
@@ -126,11 +127,12 @@ def open_folder(
             tokenizer do not fit.
     """
     check_written(folder)
-    theirs = configuration(folder)
-    card = card_of(folder, theirs)
+    card, theirs = described(folder)
+    check_depth(folder, card, theirs)
     state = _tensors(folder, card) | dict(over or {})
     labels = label_names(theirs)
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
+    check_tied(folder, card, theirs, state, language="language" in specs and over is None)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
     model, read = _fill(card, specs, state, folder, seed)
     tokenizer = _tokenizer(folder, model.vocab_size)
@@ -193,31 +195,33 @@ def _tensors(folder: Path, card: Published) -> dict[str, Tensor]:
     return {_modern(name): x for name, x in read_model_tensors(folder).items()}
 
 
-def card_of(folder: Path, theirs: Mapping[str, Any]) -> Published:
-    """Return the card of a folder's family, with the architecture that its configuration says.
+def described(folder: Path) -> tuple[Published, dict[str, Any]]:
+    """Return what a folder says of its model: its card, and the configuration, keys filled in.
 
     Raises:
-        ValueError: the family is unknown, or something that it says is not supported.
+        FileNotFoundError: it has no configuration.
+        ValueError: the family is unknown, or a key holds what it may not hold.
     """
+    said = configuration(folder)
     try:
-        card = family(theirs)
-        architecture = card.fields.read(theirs)
+        card = family(said)
+        theirs = card.fields.keys.complete(said)
+        architecture, labels = card.fields.read(theirs), _labels(card, theirs)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     name = str(theirs.get("_name_or_path") or folder.name)
-    return replace(card, architecture=architecture, name=name, labels=_labels(card, theirs))
+    return replace(card, architecture=architecture, name=name, labels=labels), theirs
 
 
 def _labels(card: Published, theirs: Mapping[str, Any]) -> Labels | None:
     """Return the card's head of labels, reading what their configuration says."""
-    if card.labels is None or card.fields.pools is None:
-        return card.labels
+    if card.labels is None:
+        return None
+    labels = replace(card.labels, **card.fields.labels(theirs))
+    if card.fields.pools is None or theirs.get(card.fields.pools[0]) is None:
+        return labels
     key, pools = card.fields.pools
-    if (said := theirs.get(key)) is None:
-        return card.labels
-    if said not in pools:
-        raise ValueError(f"{key} {said!r} is not one of {sorted(pools)}")
-    return replace(card.labels, pool=cast(Pool, pools[said]))
+    return replace(labels, pool=cast(Pool, pools[theirs[key]]))
 
 
 def _modern(name: str) -> str:
@@ -230,7 +234,7 @@ def label_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
     table = theirs.get("id2label")
     if isinstance(table, dict):
         return tuple(str(table[k]) for k in sorted(table, key=int))
-    return tuple(f"LABEL_{i}" for i in range(int(theirs.get("num_labels") or 2)))
+    return tuple(f"LABEL_{i}" for i in range(theirs.get("num_labels") or 2))
 
 
 def labels_named(spec: HeadSpec) -> bool:
@@ -376,8 +380,9 @@ def _as_stored(
 
 
 def _placeless(decoder: Any, names: Names, state: Mapping[str, Tensor]) -> bool:
-    there = names.theirs_of("heads.language.decoder.table.weight", state)
-    return isinstance(decoder, MaskDecoder) and there is None
+    table = "heads.language.decoder.table"
+    there = names.theirs_of(f"{table}.weight", state) is not None
+    return isinstance(decoder, MaskDecoder) and not (there and names.laid_out_for(table, state))
 
 
 def _fill(
@@ -388,7 +393,7 @@ def _fill(
     seed: int,
 ) -> tuple[Model, Read]:
     with torch.device("meta"):
-        model = card.build(heads)
+        model = _built(folder, card, heads)
     wanted = {n: p.shape for n, p in model.named_parameters()}
     try:
         read = _read(card, state, wanted)
@@ -401,6 +406,7 @@ def _fill(
             f"{folder}: the weights lack {len(lacking)} tensors of the configuration's network: "
             f"{', '.join(lacking[:3])}"
         )
+    check_missing(folder, wanted, read)
     computed = any(True for _ in model.buffers())  # of no file
     if read.missing or computed:
         model = card.build(heads).initialize(seed, known=read.tensors)
@@ -408,6 +414,15 @@ def _fill(
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     return model, read
+
+
+def _built(folder: Path, card: Published, heads: Mapping[str, HeadSpec]) -> Model:
+    try:
+        return card.build(heads)
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+    except RuntimeError as error:  # a product of sizes that is no number of bytes
+        raise ValueError(f"{folder / 'config.json'}: no machine holds it: {error}") from None
 
 
 def _read(card: Published, state: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> Read:
@@ -479,7 +494,10 @@ def write_folder(
     weights = {k: v.to(dtype) for k, v in model.kept().items()}
     others = heads_without_class(card, model.specs)
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
-    state = card.names.to_theirs({k: v for k, v in weights.items() if k not in own})
+    named = {k: v for k, v in weights.items() if k not in own}
+    state = card.names.to_theirs(named)
+    if theirs.get("tie_word_embeddings") is False and not card.fields.always_tied(theirs):
+        state |= card.names.copies(named)
     if set(model.specs) - set(others) <= {"language"}:
         state = card.names.zeros(weights) | state
     if all(n in others or not kept_with(s) for n, s in model.specs.items()):

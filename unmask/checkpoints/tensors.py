@@ -11,8 +11,10 @@ import pickle
 import re
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -89,13 +91,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                said = (file.metadata() or {}).get(CHECKSUM)
-        except SafetensorError as error:
-            size = path.stat().st_size
-            raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
+        with _opened(path) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            said = (file.metadata() or {}).get(CHECKSUM)
         if said is not None and (found := digits_of(tensors)) != said:
             raise ValueError(
                 f"{path}: truncated or damaged: its tensors have changed since they were written "
@@ -175,6 +173,38 @@ def read_model_tensors(folder: Path) -> dict[str, Tensor]:
     raise FileNotFoundError(
         f"{folder}: no weights (looked for {SAFETENSORS}, {PICKLED} and their .index.json)"
     )
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """Return the names of the tensors that `read_model_tensors` would read, from headers alone.
+
+    None of a folder whose files do not say them without being read.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    if (folder / SAFETENSORS).is_file():
+        with _opened(folder / SAFETENSORS) as file:
+            return list(file.keys())
+    if (folder / PICKLED).is_file():
+        return []
+    for name in (SAFETENSORS, PICKLED):
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            table = read_json(index).get("weight_map")
+            return list(map(str, table)) if isinstance(table, dict) else []
+    return []
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[Any, None, None]:
+    """Open a file of safetensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        size = path.stat().st_size
+        raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
 
 
 def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from unmask.checkpoints.huggingface import (
     OWN,
     Opened,
     check_fit,
-    configuration,
+    described,
     locate,
     open_folder,
 )
@@ -30,7 +30,7 @@ from unmask.heads.model import HeadSpec, Model
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.published.card import Published
-from unmask.published.catalogue import ALIASES, MODELS, family, nearest, published
+from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import Vocabulary
 
@@ -160,11 +160,8 @@ def _opened(folder: Path, task: Task, auxiliary: float | None, learned: bool) ->
         opened = open_adapter(folder)
         fold(opened.model)
         return _converted(opened, task, auxiliary, learned)
-    theirs = configuration(folder)
-    try:
-        card = replace(family(theirs), name=folder.name)
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+    card, theirs = described(folder)
+    card = replace(card, name=folder.name)
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
     every = (*card.fields.classes.items(), *card.fields.forward.items())
     there = next((k for k, kind in every if kind in kinds), ())

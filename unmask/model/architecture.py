@@ -12,8 +12,10 @@ from unmask.model.positions import (
     BucketBias,
     Disentangled,
     Learned,
+    LearnedAndBucketBias,
     Position,
     Relative,
+    Rotary,
     Sinusoidal,
 )
 
@@ -31,6 +33,15 @@ INSIDE: frozenset[Slot] = frozenset({"inside", "inside_feed_forward"})
 Biased = Literal["read", "write", "feed_forward"]
 BIASED: frozenset[Biased] = frozenset({"read", "write", "feed_forward"})
 UNBIASED: frozenset[Biased] = frozenset()
+MOST_LAYERS = 1_024
+"""No stack is deeper: the deepest published one has 1,000 layers (Wang et al. 2022,
+arXiv:2203.00555), and each layer costs time to be built, even without weights."""
+MOST = 2**24
+"""No width, vocabulary, length or count of heads is larger."""
+RATES = (
+    "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout", "layer_dropout",
+)  # fmt: skip
+_LONG = (Learned, LearnedAndBucketBias, Disentangled, Sinusoidal, Rotary, Relative)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +135,8 @@ class Architecture:
     """Fields that a network of another kind does not have."""
 
     def __post_init__(self) -> None:
-        for name in self.counted:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        self._check_sizes()
+        self._check_rates()
         if any(d < 1 for d in self.dilation):
             raise ValueError(f"dilation must be at least 1 in each layer, got {self.dilation}")
         if self.head_width is None and self.d_model % self.n_heads:
@@ -140,8 +150,6 @@ class Architecture:
         if self.mixed and self.parallel is not None:
             raise ValueError("sublayers side by side (parallel) have nothing between to be mixed")
         self._check_kinds()
-        if not 0 <= self.layer_dropout < 1:
-            raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
         if self.score_cap is not None and self.score_cap <= 0:
             raise ValueError(f"score_cap must be above 0, got {self.score_cap}")
 
@@ -149,6 +157,26 @@ class Architecture:
     def unread(self) -> tuple[str, ...]:
         """Fields that say nothing of this network, whatever they hold."""
         return self.no
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes of nothing, and those that nobody can mean."""
+        for name in self.counted:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        optional = ("n_kv_heads", "head_width", "embed_width", "n_segments")
+        for name in (*optional, "vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
+            most = MOST_LAYERS if name == "n_layers" else MOST
+            if (size := getattr(self, name)) is not None and size > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {size:,}")
+        places = self.position
+        if isinstance(places, _LONG) and not 1 <= places.length <= MOST:
+            raise ValueError(f"position.length must be from 1 to {MOST:,}, got {places.length:,}")
+
+    def _check_rates(self) -> None:
+        """Refuse rates that are no probabilities below 1."""
+        for name in RATES:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     def _check_kinds(self) -> None:
         """Refuse layers of other kinds where they lack what they need, or what they do not have."""

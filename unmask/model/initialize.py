@@ -3,6 +3,7 @@
 Each is a function from a module and its name to new numbers.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -34,6 +35,10 @@ class Normal:
     residual: int = 0
     """The number of residual branches n: projections into the residual stream begin at
     std / sqrt(n), as in GPT-2 (Radford et al. 2019, section 2.3). 0: like every other matrix."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.std < math.inf:
+            raise ValueError(f"initialize.std must be a number, at least 0, got {self.std}")
 
     def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
         """Fill the parameters that `module` itself owns."""

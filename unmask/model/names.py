@@ -1,8 +1,9 @@
 """Names and Fields: two-way tables between our tensors and configuration and another library's."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from unmask import config
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.keys import NO_KEYS, Keys
 
 AnyArchitecture = Architecture | EncoderDecoderArchitecture
 A = TypeVar("A", bound=Architecture)
@@ -47,7 +49,8 @@ class Names:
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
     `tied` that theirs is a second copy, checked on reading and not written, and left out where it
-    is no copy, but of a head that is not asked for (a line before says so); `row` that their vector
+    is no copy, but of a head that is not asked for (a line before says so); `instead` that it is a
+    second copy which counts where the two differ; `row` that their vector
     is a matrix of one row, `zeros` that this row is of zeros, one for each of our rows, which
     nothing of ours holds (see `zeros`);
     `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
@@ -87,6 +90,7 @@ class Names:
         """
         found: dict[str, Tensor] = {}
         copies: list[tuple[str, str, Tensor, bool]] = []
+        instead: dict[str, Tensor] = {}
         extra: list[str] = []
         for name, tensor in state.items():
             used = of_a_head = False
@@ -100,6 +104,8 @@ class Names:
                 )
                 if rule.operation == "tied":
                     copies.append((ours[0], name, tensor, of_a_head))
+                elif used and rule.operation == "instead":
+                    instead[ours[0]] = tensor
                 elif used and rule.ours != ("-",):
                     parts = self._operate(rule, tensor, len(ours)).chunk(len(ours))
                     found |= dict(zip(ours, parts, strict=True))
@@ -108,6 +114,7 @@ class Names:
                 of_a_head = True  # that is not wanted: it may have a matrix of its own here
             if not used:
                 extra.append(name)
+        found |= instead
         extra += _check(found, wanted, copies)
         missing = tuple(name for name in wanted if name not in found)
         return Read(found, missing, tuple(extra))
@@ -121,7 +128,7 @@ class Names:
         out: dict[str, Tensor] = {}
         left = dict.fromkeys(state)
         for rule in self.rules:
-            if rule.ours == ("-",) or rule.operation in ("tied", "zeros"):
+            if rule.ours == ("-",) or rule.operation in _SECOND:
                 continue
             for name in list(left):
                 if (hit := _match(rule.ours[0], name)) is None:
@@ -147,12 +154,19 @@ class Names:
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
         """Return the tensor of theirs that one of ours is read from, if it is there."""
         for rule in self.rules:
-            if len(rule.ours) == 1 and rule.operation not in ("tied", "zeros"):
+            if len(rule.ours) == 1 and rule.operation not in _SECOND:
                 if (hit := _match(rule.ours[0], ours)) is None:
                     continue
                 name = _fill(rule.theirs, hit[0]) + hit[1]
-                return state.get(name, state.get(name.removeprefix(self.prefix)))
+                for known in (name, name.removeprefix(self.prefix)):
+                    if known in state:
+                        return state[known]
         return None
+
+    def laid_out_for(self, ours: str, state: Collection[str]) -> bool:
+        """Say whether theirs have what stands beside a module of ours, where lines say such."""
+        beside = [rule.theirs for rule in self.rules if rule.beside == ours]
+        return not beside or self._some([f"{theirs}.weight" for theirs in beside], state)
 
     def without_prefix(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as a model without heads does in their library."""
@@ -191,14 +205,62 @@ class Names:
                 return hits
         return ()
 
+    def ours_of(self, theirs: Iterable[str]) -> Iterator[str]:
+        """Give names of ours that names of theirs may stand for."""
+        for name in theirs:
+            for rule, numbers, tail in self._hits(name):
+                yield from (_fill(ours, numbers) + tail for ours in rule.ours if ours != "-")
 
+    def lacking(self, state: Collection[str], *, language: bool) -> list[str]:
+        """Name what a file of tables that are not tied would have and these tensors have not.
+
+        Those are the scores' own matrix, unless no language head is asked for, and what else a line
+        calls a second copy.
+        """
+        heads = [rule.theirs for rule in self.rules if rule.ours == (_SCORES,)]
+        names = [f"{theirs}.weight" for theirs in heads]
+        out = names[:1] if language and not self._some(names, state) else []
+        for rule in self.rules:
+            of_head = not (self.prefix and rule.theirs.startswith(self.prefix))
+            if not self._is_copy(rule) or (of_head and not language):
+                continue
+            name = rule.theirs if rule.theirs.endswith(".bias") else f"{rule.theirs}.weight"
+            out += [] if self._some([name], state) else [name]
+        return out
+
+    def _some(self, names: Iterable[str], state: Collection[str]) -> bool:
+        return any(name in state or name.removeprefix(self.prefix) in state for name in names)
+
+    def _is_copy(self, rule: Rule) -> bool:
+        """Say whether a line is of a second copy, and not of scores that may have their own."""
+        heads = {other.theirs for other in self.rules if other.ours == (_SCORES,)}
+        tied = rule.operation in ("tied", "instead")
+        return tied and "*" not in rule.theirs and rule.theirs not in heads
+
+    def copies(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the second copies of ours that a file has whose tables are not tied."""
+        found: dict[str, Tensor] = {}
+        for rule in filter(self._is_copy, self.rules):
+            tail = "" if rule.theirs.endswith(".bias") else ".weight"
+            if (tensor := state.get(rule.ours[0] + tail)) is not None:
+                found[rule.theirs + tail] = tensor.clone()
+        return found
+
+
+_SCORES = "heads.language.out"
+_SECOND = ("tied", "instead", "zeros")
+"""Operations of lines that stand beside another, which is the one that is written."""
 _BY_HEAD = ("by_head", "in_heads", "transposed_in_heads")
 
 
-def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
     regex = re.escape(pattern).replace(r"\*\*", r"(.+)").replace(r"\*", r"(\d+)")
-    regex += r"(\.weight|\.bias|)"
-    hit = re.fullmatch(regex, name)
+    return re.compile(regex + r"(\.weight|\.bias|)")
+
+
+def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
+    hit = _regex(pattern).fullmatch(name)
     return None if hit is None else (hit.groups()[:-1], hit.groups()[-1])
 
 
@@ -240,6 +302,8 @@ class Fields:
 
     model_type: str
     """Their word for the family."""
+    keys: Keys = NO_KEYS
+    """What each key of theirs is to us: `architecture` checks all and fills in defaults."""
     read: Callable[[Mapping[str, Any]], AnyArchitecture]
     write: Callable[[Any], dict[str, Any]]
     classes: Mapping[tuple[str, ...], str]
@@ -250,6 +314,8 @@ class Fields:
     the card's."""
     of_language: Callable[[Any], dict[str, Any]] = lambda spec: {}
     """What their configuration shall say of a language head."""
+    labels: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
+    """The same of the head that labels whole texts: fields of `Labels`."""
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
     told_by: frozenset[str] = frozenset()
@@ -261,6 +327,9 @@ class Fields:
     pools: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""
+    always_tied: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
+    """Whether their classes tie all tables of tokens to one, unless a file holds others, whatever
+    `tie_word_embeddings` says."""
 
     def classes_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
         """Return their classes of a network, by our heads."""
@@ -312,14 +381,14 @@ ACTIVATIONS = {
 """Their names of activations -> ours; the first name of each is the one written."""
 
 
-def activation(name: str) -> str:
+def activation(name: str, key: str = "activation") -> str:
     """Our name of an activation of theirs.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none; the message names the key.
     """
     if name not in ACTIVATIONS:
-        raise ValueError(f"activation {name!r} is not one of {sorted(ACTIVATIONS)}")
+        raise ValueError(f"{key} {name!r} is not one of {sorted(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -379,7 +448,7 @@ def by_table(
         for ours, key in table.items():
             if key in theirs and theirs[key] is not None:
                 value = theirs[key]
-                _set(plain, ours, activation(value) if ours == "activation" else value)
+                _set(plain, ours, activation(value, key) if ours == "activation" else value)
             elif ours in ("vocab_size", "d_model", "n_layers", "n_heads"):
                 need(theirs, key)
         return config.from_dict(type(base), plain)

@@ -3,6 +3,7 @@
 Each is a value beside the module that it builds.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -23,6 +24,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def _check_eps(eps: float) -> None:
+    """Refuse what is no number above 0: of a vector of one number, a norm would divide by it."""
+    if not 0 < eps < math.inf:
+        raise ValueError(f"norm.eps must be a number above 0, got {eps}")
+
+
 @dataclass(frozen=True)
 class LayerNorm:
     """Mean 0 and variance 1 of each token's vector (Ba et al. 2016, arXiv:1607.06450)."""
@@ -31,6 +38,9 @@ class LayerNorm:
     bias: bool = True
     weight: bool = True
     """Each number has a factor of its own. Without, nothing of the norm is learned."""
+
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
 
     def build(self, width: int) -> nn.Module:
         """Build the norm of vectors of `width`."""
@@ -45,6 +55,9 @@ class RMSNorm:
     offset: float = 0.0
     """Added to the weight: with 1, weights begin at 0, and decay leads to the identity (Gemma,
     released code)."""
+
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
 
     def build(self, width: int) -> nn.Module:
         """Build the norm of vectors of `width`."""

@@ -330,6 +330,11 @@ def widening(away: Int[Tensor, "*n"], exact: int, far: int, reach: int) -> Int[T
     return torch.where(away.abs() <= exact, away, beyond * away.sign())
 
 
+def _check_factor(factor: float) -> None:
+    if not 0 < factor < math.inf:
+        raise ValueError(f"scaling.factor must be a number above 0, got {factor}")
+
+
 @dataclass(frozen=True)
 class Slower:
     """All pairs turn `factor` times slower, so that longer texts have the same angles.
@@ -338,6 +343,9 @@ class Slower:
     """
 
     factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
 
     def __call__(self, speed: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
         """Return how far each pair turns a place."""
@@ -359,6 +367,7 @@ class SlowOnesSlower:
     length: int = 8192
 
     def __post_init__(self) -> None:
+        _check_factor(self.factor)
         if self.high <= self.low:
             raise ValueError(f"high must be above low, {self.low}, got {self.high}")
 
@@ -386,6 +395,12 @@ class Rotary:
     section 2.1.1)."""
     scaling: Slower | SlowOnesSlower | None = None
     """For longer texts than those that the model read first."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.theta < math.inf:
+            raise ValueError(f"position.theta must be a number above 0, got {self.theta}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"position.share must be above 0 and at most 1, got {self.share}")
 
     def build(self, sizes: Sizes) -> PositionModule:
         """Build what computes the angles; it has no weights."""

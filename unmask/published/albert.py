@@ -12,7 +12,8 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import ALBERT as NGRAMS_AND_ORDER
 from unmask.model.architecture import Architecture, Sublayer
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, activation, by_table, refuse
+from unmask.model.keys import Keys
+from unmask.model.names import Fields, Names, activation, by_table
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import ALBERT as FRAME
@@ -49,7 +50,7 @@ _HEADS = """
     heads.language.dense                         predictions.dense
     heads.language.norm                          predictions.LayerNorm
     heads.language.bias                          predictions.bias
-    heads.language.bias                          predictions.decoder.bias                 tied
+    heads.language.bias                          predictions.decoder.bias                 instead
     heads.language.out                           predictions.decoder
     backbone.tokens                              predictions.decoder                      tied
     heads.sentence_order.out                     sop_classifier.classifier
@@ -82,7 +83,6 @@ _READ, _WRITE = by_table({**bert.TABLE, "embed_width": "embedding_size"}, BASE, 
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    refuse(theirs, {"inner_group_num": 1})
     a, groups = _READ(theirs), theirs.get("num_hidden_groups", 1)
     if groups not in (1, a.n_layers):
         raise ValueError(
@@ -100,8 +100,22 @@ def _write(a: Architecture) -> dict[str, Any]:
     return _WRITE(a) | {"num_hidden_groups": 1 if a.shared else a.n_layers}
 
 
+KEYS = Keys(
+    """
+    embedding_size                used      size       128
+    intermediate_size             used      size       16384
+    hidden_act                    used      word       gelu_new
+    hidden_dropout_prob           used      share      0.0
+    attention_probs_dropout_prob  used      share      0.0
+    classifier_dropout_prob       harmless  share
+    num_hidden_groups             used      size       1
+    inner_group_num               fixed     1
+    """,
+    bert.KEYS,
+)
 FIELDS = Fields(
     model_type="albert",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={
@@ -113,7 +127,9 @@ FIELDS = Fields(
         ("spans",): "AlbertForQuestionAnswering",
         (): "AlbertModel",
     },
-    language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu_new"))},
+    language=lambda theirs: {
+        "transform": activation(theirs.get("hidden_act", "gelu_new"), "hidden_act")
+    },
 )
 
 ALBERT_BASE = Published(

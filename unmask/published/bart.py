@@ -14,7 +14,8 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import BART as DENOISING
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, refuse
+from unmask.model.keys import Keys
+from unmask.model.names import Fields, Names
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
 from unmask.published import roberta, transformer
@@ -71,24 +72,25 @@ _MORE = """
 """
 NAMES = names("after")
 
-FIXED = {
-    "is_encoder_decoder": True,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": False,
-}
-"""All but the first are of configurations of transformers 3 and before."""
+KEYS = Keys(
+    """
+    classifier_dropout          harmless  share
+    normalize_before            fixed     false
+    normalize_embedding         fixed     true
+    add_final_layer_norm        fixed     false
+    static_position_embeddings  fixed     false
+    gradient_checkpointing      harmless
+    """,
+    transformer.KIN,
+)
+"""The fixed ones are of configurations of transformers 3 and before."""
 
 
 def _places(length: int) -> Learned:
     return Learned(length, OFFSET)
 
 
-def _read(
-    base: Architecture, fixed: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> EncoderDecoderArchitecture:
-    refuse(theirs, fixed)
+def _read(base: Architecture, theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
     return transformer.read_both(theirs, base, _places)
 
 
@@ -102,7 +104,7 @@ def fields(
     model_type: str,
     name: str,
     base: Architecture,
-    fixed: Mapping[str, Any],
+    keys: Keys,
 ) -> Fields:
     """Return the table of a family whose classes begin with `name`.
 
@@ -110,11 +112,12 @@ def fields(
         model_type: their word for it.
         name: see above.
         base: the encoder, but for what is read.
-        fixed: what is always so there.
+        keys: what each key of theirs is.
     """
     return Fields(
         model_type=model_type,
-        read=partial(_read, base, fixed),
+        keys=keys,
+        read=partial(_read, base),
         write=_write,
         # Released folders name `BartModel`: the table is all that the head has, so it is there too.
         classes={
@@ -126,7 +129,7 @@ def fields(
     )
 
 
-FIELDS = fields("bart", "Bart", ENCODER, FIXED)
+FIELDS = fields("bart", "Bart", ENCODER, KEYS)
 
 _DROPOUT = "Dropout stays on in the last 10 % of the steps, too (section 5.1: off). "
 

@@ -13,6 +13,7 @@ from unmask.hiding.objectives import BERT as MASKED_AND_NEXT
 from unmask.hiding.objectives import WHOLE_WORD as WHOLE_WORDS_AND_NEXT
 from unmask.model.architecture import Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, activation, by_table, or_forward
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
@@ -73,7 +74,7 @@ NAMES = Names(
     heads.language.dense                         cls.predictions.transform.dense
     heads.language.norm                          cls.predictions.transform.LayerNorm
     heads.language.bias                          cls.predictions.bias
-    heads.language.bias                          cls.predictions.decoder.bias             tied
+    heads.language.bias                          cls.predictions.decoder.bias             instead
     heads.language.out                           cls.predictions.decoder
     backbone.tokens                              cls.predictions.decoder                  tied
     heads.next_sentence.out                      cls.seq_relationship
@@ -113,9 +114,35 @@ TABLE = {
 }
 """Our words for a configuration of theirs -> their keys."""
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+KEYS = Keys(
+    """
+    vocab_size                    used      size
+    hidden_size                   used      size
+    num_hidden_layers             used      layers
+    num_attention_heads           used      size@hidden_size
+    intermediate_size             used      size       3072
+    hidden_act                    used      word       gelu
+    hidden_dropout_prob           used      share      0.1
+    attention_probs_dropout_prob  used      share      0.1
+    max_position_embeddings       used      size       512
+    type_vocab_size               used      size       2
+    initializer_range             used      number     0.02
+    layer_norm_eps                used      positive   1e-12
+    classifier_dropout            harmless  share?
+    tie_word_embeddings           used      flag       true
+    position_embedding_type       fixed     absolute
+    is_decoder                    fixed     false
+    add_cross_attention           fixed     false
+    """,
+    COMMON,
+)
+"""Also of those whose configurations are BERT's with a few keys more."""
+FORWARD = Keys("is_decoder used flag false\nis_causal fixed", KEYS)
+"""The same where `is_decoder` says that a text is read forward."""
 _READ, _WRITE = or_forward(*by_table(TABLE, BASE, FIXED))
 FIELDS = Fields(
     model_type="bert",
+    keys=FORWARD,
     read=_READ,
     write=_WRITE,
     classes={
@@ -129,7 +156,9 @@ FIELDS = Fields(
         (): "BertModel",
     },
     forward={("language",): "BertLMHeadModel"},
-    language=lambda theirs: {"transform": activation(theirs.get("hidden_act", "gelu"))},
+    language=lambda theirs: {
+        "transform": activation(theirs.get("hidden_act", "gelu"), "hidden_act")
+    },
 )
 
 BERT_BASE_UNCASED = Published(

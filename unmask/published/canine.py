@@ -14,6 +14,7 @@ from unmask.hiding.objectives import CANINE_C as WORDS_IN_TURN
 from unmask.hiding.objectives import CANINE_S as SUBWORDS
 from unmask.model.canine import CanineArchitecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
@@ -117,8 +118,22 @@ def _write(a: CanineArchitecture) -> dict[str, Any]:
     }
 
 
+KEYS = Keys(
+    """
+    vocab_size                    harmless
+    type_vocab_size               used      size       16
+    max_position_embeddings       harmless  size
+    num_hash_functions            used      size@hidden_size 8
+    num_hash_buckets              used      size       16384
+    local_transformer_stride      used      size       128
+    downsampling_rate             used      size       4
+    upsampling_kernel_size        used      size       4
+    """,
+    bert.KEYS,
+)
 FIELDS = Fields(
     model_type="canine",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={

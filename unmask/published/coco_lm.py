@@ -19,6 +19,7 @@ from unmask.heads.neighbors import Neighbors
 from unmask.hiding.objectives import COCO_LM as BESIDE_A_CROP
 from unmask.model.architecture import Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned, LearnedAndBucketBias
@@ -122,8 +123,20 @@ def _write(a: Architecture) -> dict[str, Any]:
     }
 
 
+KEYS = Keys(
+    """
+    layer_norm_type               fixed     post
+    layer_norm_eps                used      positive   -
+    rel_pos_bins                  used      count      -
+    max_rel_pos                   used      count      -
+    cls_dropout_prob              harmless  share
+    type_vocab_size               used      count      -
+    """,
+    bert.KEYS,
+)
 FIELDS = Fields(
     model_type="cocolm",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={("label",): "COCOLMForSequenceClassification", (): "COCOLMModel"},

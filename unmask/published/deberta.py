@@ -15,7 +15,8 @@ from unmask.hiding.objectives import DEBERTA as RUNS_OF_WORDS
 from unmask.model.architecture import Architecture
 from unmask.model.decoder import MaskDecoder
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, activation, by_table, need, refuse
+from unmask.model.keys import Keys
+from unmask.model.names import Fields, Names, activation, by_table, need
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import AskedOf, Disentangled
 from unmask.model.transformer import Block
@@ -72,7 +73,7 @@ OUTSIDE_ATTENTION = """
     heads.language.dense                         cls.predictions.transform.dense
     heads.language.norm                          cls.predictions.transform.LayerNorm
     heads.language.bias                          cls.predictions.bias
-    heads.language.bias                          cls.predictions.decoder.bias             tied
+    heads.language.bias                          cls.predictions.decoder.bias             instead
     heads.language.out                           cls.predictions.decoder
     backbone.tokens                              cls.predictions.decoder                  tied
     heads.language.dense                         lm_predictions.lm_head.dense
@@ -116,9 +117,15 @@ def read_position(theirs: Mapping[str, Any]) -> Disentangled:
     if not theirs.get("relative_attention"):
         raise ValueError("relative_attention must be true: there is no DeBERTa without it")
     said = theirs.get("pos_att_type") or ()
-    words = [x.strip() for x in said.split("|")] if isinstance(said, str) else said
+    words = [x.strip() for x in said.lower().split("|")] if isinstance(said, str) else said
+    if not isinstance(words, list | tuple) or not all(isinstance(x, str) for x in words):
+        raise ValueError(
+            f"pos_att_type must be a list of words, or words with | between, got {said!r}"
+        )
     if strange := set(words) - _TERMS.keys():
         raise ValueError(f"pos_att_type has {sorted(strange)}, only {sorted(_TERMS)}")
+    if not words:
+        raise ValueError(f"pos_att_type must name one or both of {sorted(_TERMS)}, got {said!r}")
     length = int(need(theirs, "max_position_embeddings"))
     reach = int(theirs.get("max_relative_positions", -1))
     return Disentangled(
@@ -141,17 +148,7 @@ def write_position(position: Disentangled) -> dict[str, Any]:
     }
 
 
-def refuse_narrow_tokens(theirs: Mapping[str, Any]) -> None:
-    """Refuse token vectors that a map widens: no published model has them.
-
-    Raises:
-        ValueError: it is so.
-    """
-    refuse(theirs, {"embedding_size": theirs.get("hidden_size")})
-
-
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    refuse_narrow_tokens(theirs)
     return replace(_READ(theirs), position=read_position(theirs))
 
 
@@ -174,9 +171,33 @@ def read_language(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """
     length = int(theirs.get("max_position_embeddings", 512))
     return {
-        "transform": activation(theirs.get("hidden_act", "gelu")),
+        "transform": activation(theirs.get("hidden_act", "gelu"), "hidden_act"),
         "decoder": None if theirs.get("position_biased_input", True) else MaskDecoder(length),
     }
+
+
+KEYS = Keys(
+    """
+    type_vocab_size          used      count      0
+    layer_norm_eps           used      positive   1e-7
+    relative_attention       used      flag       false
+    max_relative_positions   used      integer    -1
+    position_biased_input    used      flag       true
+    pos_att_type             used      anything   null
+    pooler_hidden_act        used      word       gelu
+    pooler_hidden_size       fixed     @hidden_size
+    embedding_size           fixed     @hidden_size
+    pooler_dropout           harmless  share
+    cls_dropout              harmless  share?
+    legacy                   harmless
+    """,
+    bert.KEYS,
+)
+"""Of both versions. How the language head is laid out (`legacy`) is seen from the names."""
+
+
+def _labels(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"activation": activation(theirs.get("pooler_hidden_act", "gelu"), "pooler_hidden_act")}
 
 
 def fields(
@@ -184,10 +205,12 @@ def fields(
     name: str,
     read: Callable[[Mapping[str, Any]], Architecture],
     write: Callable[[Architecture], dict[str, Any]],
+    keys: Keys,
 ) -> Fields:
     """Return the table of a version of theirs whose classes begin with `name`."""
     return Fields(
         model_type=model_type,
+        keys=keys,
         read=read,
         write=write,
         classes={
@@ -198,10 +221,13 @@ def fields(
             (): f"{name}Model",
         },
         language=read_language,
+        labels=_labels,
+        always_tied=lambda theirs: theirs.get("legacy") is False,
         of_language=lambda spec: {"legacy": spec.decoder is None},
     )
 
 
+FIRST = Keys("talking_head fixed false", KEYS)
 DEBERTA_BASE = Published(
     name="deberta-base",
     family="deberta",
@@ -223,7 +249,7 @@ DEBERTA_BASE = Published(
     },
     parameters=139_637_337,
     names=NAMES,
-    fields=fields("deberta", "Deberta", _read, _write),
+    fields=fields("deberta", "Deberta", _read, _write, FIRST),
     finish=without_key_bias,
     hub="microsoft/deberta-base",
 )  # fmt: skip

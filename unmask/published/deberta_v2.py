@@ -15,6 +15,7 @@ from unmask.hiding.objectives import DEBERTA_V3 as FILLED_IN
 from unmask.model.architecture import Architecture
 from unmask.model.convolution import Convolution
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Names, activation, by_table, refuse, their_activation
 from unmask.model.positions import Disentangled
 from unmask.published import bert, deberta
@@ -56,7 +57,6 @@ _NORMS = {"layer_norm": True, "none": False}
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    deberta.refuse_narrow_tokens(theirs)
     if not theirs.get("share_att_key"):
         raise ValueError("share_att_key must be true: no published model has it otherwise")
     a = _READ(theirs)
@@ -73,7 +73,9 @@ def _read(theirs: Mapping[str, Any]) -> Architecture:
     )
     if width <= 0:
         return replace(a, position=position)
-    act = activation(theirs.get("conv_act", "tanh"))
+    if width % 2 == 0:
+        raise ValueError(f"conv_kernel_size must be odd, got {width}")
+    act = activation(theirs.get("conv_act", "tanh"), "conv_act")
     beside = Convolution(width, act, theirs.get("conv_groups", 1))  # type: ignore[arg-type]
     return replace(a, position=position, convolution=beside)
 
@@ -105,7 +107,20 @@ def _write_convolution(beside: Convolution) -> dict[str, Any]:
     }
 
 
-_FIELDS = deberta.fields("deberta-v2", "DebertaV2", _read, _write)
+KEYS = Keys(
+    """
+    intermediate_size        used      size       6144
+    share_att_key            used      flag       false
+    attention_head_size      used      size       -
+    position_buckets         used      integer    -1
+    norm_rel_ebd             used      word       none
+    conv_kernel_size         used      count      0
+    conv_act                 used      word       tanh
+    conv_groups              used      size       1
+    """,
+    deberta.KEYS,
+)
+_FIELDS = deberta.fields("deberta-v2", "DebertaV2", _read, _write, KEYS)
 FIELDS = replace(_FIELDS, classes={**_FIELDS.classes, ("choice",): "DebertaV2ForMultipleChoice"})
 
 _LARGE = {"d_model": 1536, "n_layers": 24, "n_heads": 24, "d_ff": 6144}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from unmask.heads.labels import Labels
 from unmask.hiding.objectives import MASKED
 from unmask.model.initialize import Normal
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, activation, by_table
 from unmask.published import bert
 from unmask.published.card import Paper, Published
@@ -70,8 +71,31 @@ _READ, _WRITE = by_table(
     BASE,
     {"sinusoidal_pos_embds": False},
 )
+KEYS = Keys(
+    """
+    vocab_size               used      size
+    dim                      used      size
+    n_layers                 used      layers
+    n_heads                  used      size@dim
+    hidden_size              alias     dim
+    num_hidden_layers        alias     n_layers
+    num_attention_heads      alias     n_heads
+    hidden_dim               used      size       3072
+    max_position_embeddings  used      size       512
+    sinusoidal_pos_embds     fixed     false
+    activation               used      word       gelu
+    dropout                  used      share      0.1
+    attention_dropout        used      share      0.1
+    qa_dropout               harmless  share
+    seq_classif_dropout      harmless  share
+    initializer_range        used      number     0.02
+    tie_word_embeddings      used      flag       true
+    """,
+    COMMON,
+)
 FIELDS = Fields(
     model_type="distilbert",
+    keys=KEYS,
     read=_READ,
     write=_WRITE,
     classes={

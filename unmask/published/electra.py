@@ -13,6 +13,7 @@ from unmask.heads.language import Language
 from unmask.heads.replaced import Replaced
 from unmask.hiding.objectives import ELECTRA as FILLED_IN
 from unmask.model.architecture import Architecture
+from unmask.model.keys import Keys
 from unmask.model.names import Fields, Names, by_table, or_forward
 from unmask.published import bert
 from unmask.published.card import Paper, Published
@@ -69,8 +70,23 @@ def _write(a: Architecture) -> dict[str, Any]:
     return _WRITE(a) | {"embedding_size": a.d_embed}
 
 
+KEYS = Keys(
+    """
+    embedding_size          used      size       128
+    intermediate_size       used      size       1024
+    summary_type            fixed     first
+    summary_use_proj        fixed     true
+    summary_activation      fixed     gelu
+    summary_proj_to_labels  fixed     false
+    summary_first_dropout   harmless  share
+    summary_last_dropout    harmless  share
+    """,
+    bert.FORWARD,
+)
+"""Summaries are what its head of choices begins with."""
 FIELDS = Fields(
     model_type="electra",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={

@@ -13,6 +13,7 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import MASKED
 from unmask.model.architecture import POST, PRE, Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
@@ -102,8 +103,7 @@ _READ, _WRITE = by_table(
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    old = {"vocab_size": theirs["n_words"]} if "n_words" in theirs else {}
-    a = _READ({**old, **theirs})
+    a = _READ(theirs)
     return replace(
         a,
         d_ff=4 * a.d_model,
@@ -123,8 +123,57 @@ def _write(a: Architecture) -> dict[str, Any]:
     return _WRITE(a) | {"pre_norm": a.norm_at == PRE, "gelu_activation": a.activation == "gelu"}
 
 
+KEYS = Keys(
+    """
+    vocab_size               used      size
+    n_words                  alias     vocab_size
+    emb_dim                  used      size
+    n_layers                 used      layers
+    n_heads                  used      size@emb_dim
+    hidden_size              alias     emb_dim
+    num_hidden_layers        alias     n_layers
+    num_attention_heads      alias     n_heads
+    max_position_embeddings  used      size       512
+    pre_norm                 used      flag       false
+    gelu_activation          used      flag       true
+    layer_norm_eps           used      positive   1e-12
+    dropout                  used      share      0.1
+    attention_dropout        used      share      0.1
+    layerdrop                used      share      0.0
+    embed_init_std           harmless  number
+    init_std                 used      number     0.02
+    tie_word_embeddings      used      flag       true
+    asm                      fixed     false
+    causal                   fixed     false
+    is_encoder               fixed     true
+    n_langs                  fixed     1
+    use_lang_emb             harmless
+    lang_id                  harmless
+    sinusoidal_embeddings    fixed     false
+    summary_type             fixed     first
+    summary_use_proj         fixed     true
+    summary_activation       fixed     null
+    summary_proj_to_labels   fixed     true
+    summary_first_dropout    harmless  share
+    summary_last_dropout     harmless  share
+    start_n_top              harmless
+    end_n_top                harmless
+    bos_index                harmless
+    eos_index                harmless
+    pad_index                harmless
+    unk_index                harmless
+    mask_index               harmless
+    mask_token_id            harmless
+    asm_cutoffs              harmless
+    asm_div_value            harmless
+    id2lang                  harmless
+    lang2id                  harmless
+    """,
+    COMMON,
+)
 FIELDS = Fields(
     model_type="flaubert",
+    keys=KEYS,
     read=_read,
     write=_write,
     # Not FlaubertForMultipleChoice: it scores an option through a map to as many numbers as there

@@ -10,12 +10,14 @@ from typing import Any
 
 from unmask.heads.language import Language
 from unmask.model.architecture import SANDWICH, Architecture
-from unmask.model.names import Fields, need
+from unmask.model.keys import Keys
+from unmask.model.names import Fields, activation, need
 from unmask.model.parts import RMSNorm
-from unmask.model.positions import Cycle, Rotary, Slower
-from unmask.published import llama
+from unmask.model.positions import Cycle, Position, Rotary, Slower
+from unmask.published import llama, rotary
 from unmask.published.card import Paper
-from unmask.published.modernbert import GLOBAL, LOCAL, layer_types
+from unmask.published.modernbert import layer_types
+from unmask.published.rotary import GLOBAL, LOCAL
 from unmask.tokens.vocabulary import GEMMA as FRAME
 from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
@@ -72,11 +74,23 @@ GEMMA_3_BASE = replace(
 )
 
 
-def _read_1(theirs: Mapping[str, Any], base: Architecture = GEMMA_BASE) -> Architecture:
-    if theirs.get("use_bidirectional_attention"):
-        raise ValueError("use_bidirectional_attention = true is not supported")
-    name = theirs.get("hidden_activation") or theirs.get("hidden_act") or "gelu_pytorch_tanh"
-    return llama.read({**theirs, "hidden_act": name}, base)
+def _read_1(theirs: Mapping[str, Any]) -> Architecture:
+    name = theirs.get("hidden_act")
+    if name == "gelu":  # theirs means the tanh form by it (`GemmaConfig`)
+        name = "gelu_pytorch_tanh"
+    theirs = {**theirs, "hidden_act": name}
+    return llama.read_but_places(theirs, GEMMA_BASE, llama.read_angles(theirs))
+
+
+def _read_later(theirs: Mapping[str, Any], base: Architecture, places: Position) -> Architecture:
+    """Read what the second version and the third have in common."""
+    name = theirs.get("hidden_activation", "gelu_pytorch_tanh")
+    activation(name, "hidden_activation")
+    a = llama.read_but_places({**theirs, "hidden_act": name}, base, places)
+    of = float(theirs.get("query_pre_attn_scalar") or 256)
+    cap = theirs.get("attn_logit_softcapping")
+    scale = None if of == a.d_head else of**-0.5
+    return replace(a, scale=scale, score_cap=None if cap is None else float(cap))
 
 
 def _kinds(theirs: Mapping[str, Any], cycle: int) -> Sequence[str]:
@@ -84,42 +98,34 @@ def _kinds(theirs: Mapping[str, Any], cycle: int) -> Sequence[str]:
 
     Every `cycle`-th layer sees everything, if it is not said.
     """
-    n = int(need(theirs, "num_hidden_layers"))
+    n = need(theirs, "num_hidden_layers")
     usual = [LOCAL if (i + 1) % cycle else GLOBAL for i in range(n)]
-    return layer_types(theirs.get("layer_types") or usual)
+    return layer_types(theirs, usual)
 
 
 def _windows(theirs: Mapping[str, Any], kinds: Sequence[str]) -> tuple[int | None, ...]:
+    near = theirs.get("sliding_window")
+    if near is None and LOCAL in kinds:
+        raise ValueError(f"sliding_window is null, but layer_types has {LOCAL!r}")
     # theirs counts a token itself among those that it sees
-    near = int(theirs.get("sliding_window") or 4096) - 1
-    return tuple(near if kind == LOCAL else None for kind in kinds)
-
-
-def _scaled(theirs: Mapping[str, Any], a: Architecture) -> Architecture:
-    of = float(theirs.get("query_pre_attn_scalar") or 256)
-    cap = theirs.get("attn_logit_softcapping")
-    scale = None if of == a.d_head else of**-0.5
-    return replace(a, scale=scale, score_cap=None if cap is None else float(cap))
+    return tuple((near or 0) - 1 if kind == LOCAL else None for kind in kinds)
 
 
 def _read_2(theirs: Mapping[str, Any]) -> Architecture:
-    a = _scaled({"attn_logit_softcapping": 50.0} | dict(theirs), _read_1(theirs, GEMMA_2_BASE))
+    a = _read_later(theirs, GEMMA_2_BASE, llama.read_angles(theirs))
     return replace(a, window=_windows(theirs, _kinds(theirs, 2)))
 
 
 def _read_3(theirs: Mapping[str, Any]) -> Architecture:
-    said = theirs.get("rope_parameters") or {
-        GLOBAL: llama.old_angles({"rope_theta": 1_000_000.0} | dict(theirs)),
-        LOCAL: {"rope_theta": theirs.get("rope_local_base_freq", 10_000.0)},
+    kinds = _kinds(theirs, theirs.get("sliding_window_pattern") or 6)
+    length = theirs.get("max_position_embeddings") or 131_072
+    thetas = {
+        GLOBAL: theirs.get("rope_theta", 1_000_000.0),
+        LOCAL: theirs.get("rope_local_base_freq", 10_000.0),
     }
-    length = int(theirs.get("max_position_embeddings") or 131_072)
-    kinds = _kinds(theirs, int(theirs.get("sliding_window_pattern") or 6))
-    plain = {k: x for k, x in theirs.items() if k not in ("rope_parameters", "rope_scaling")}
-    return replace(
-        _scaled(theirs, _read_1(plain, GEMMA_3_BASE)),
-        window=_windows(theirs, kinds),
-        position=Cycle(tuple(llama.rotary(said[kind], length) for kind in kinds)),
-    )
+    said = rotary.by_kind(rotary.scaled_too(theirs, (GLOBAL,)), thetas)
+    places = Cycle(tuple(rotary.scheme(said[kind], length) for kind in kinds))
+    return replace(_read_later(theirs, GEMMA_3_BASE, places), window=_windows(theirs, kinds))
 
 
 def _write_1(a: Architecture) -> dict[str, Any]:
@@ -151,6 +157,8 @@ def _write_3(a: Architecture) -> dict[str, Any]:
         raise ValueError(
             f"Gemma 3's format has a Cycle of Rotary positions, one for each window, got {position}"
         )
+    if a.score_cap is not None:
+        raise ValueError(f"Gemma 3's classes do not cap scores, got score_cap = {a.score_cap}")
     kinds = [GLOBAL if w is None else LOCAL for w in windows]
     said = {LOCAL: NEAR, GLOBAL: replace(FAR, scaling=None)}
     said |= dict(zip(kinds, position.parts, strict=True))
@@ -158,7 +166,9 @@ def _write_3(a: Architecture) -> dict[str, Any]:
         raise ValueError("Gemma 3's format has one scheme of angles near by and one far, no more")
     return _write_2(replace(a, position=position.parts[0])) | {
         "max_position_embeddings": position.length,
-        "rope_parameters": {kind: llama.their_angles(part) for kind, part in said.items()},
+        "rope_parameters": {
+            kind: rotary.their_table(rotary.whole(part)) for kind, part in said.items()
+        },
     }
 
 
@@ -171,6 +181,44 @@ def _cap(spec: Language) -> dict[str, Any]:
     return {"final_logit_softcapping": spec.cap}
 
 
+KEYS = Keys(
+    """
+    intermediate_size           used      size       24576
+    max_position_embeddings     used      size       8192
+    num_key_value_heads         used      size       16
+    head_dim                    used      size       256
+    hidden_act                  used      word       gelu_pytorch_tanh
+    tie_word_embeddings         used      flag       true
+    """,
+    llama.KIN,
+)
+LATER_KEYS = Keys(
+    """
+    intermediate_size           used      size       9216
+    num_attention_heads         used      size@hidden_size
+    num_key_value_heads         used      size       4
+    hidden_act                  harmless
+    hidden_activation           used      word       gelu_pytorch_tanh
+    attention_dropout           used      share?     0.0
+    query_pre_attn_scalar       used      positive   256
+    sliding_window              used      size?      4096
+    layer_types                 used      words?     null
+    final_logit_softcapping     used      positive?  30.0
+    attn_logit_softcapping      used      positive?  50.0
+    """,
+    KEYS,
+)
+KEYS_3 = Keys(
+    """
+    max_position_embeddings     used      size       131072
+    final_logit_softcapping     used      positive?  null
+    attn_logit_softcapping      fixed     null
+    sliding_window_pattern      used      size       -
+    rope_local_base_freq        used      positive   -
+    """,
+    LATER_KEYS,
+)
+
 GEMMA_2B = llama.sized(
     llama.LLAMA_7B, "gemma-2b", 2_506_172_416,
     family="gemma",
@@ -180,7 +228,7 @@ GEMMA_2B = llama.sized(
     tokenizer=TokenizerSpec(SentencePieceBPE(256_000, prefix=False), FRAME),
     length=8192,  # section 2
     fields=Fields(
-        model_type="gemma", read=_read_1, write=_write_1, classes=llama.classes("Gemma")
+        model_type="gemma", keys=KEYS, read=_read_1, write=_write_1, classes=llama.classes("Gemma")
     ),
     hub="google/gemma-2b",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
@@ -201,7 +249,8 @@ GEMMA_2_2B = llama.sized(
     architecture=GEMMA_2_BASE,
     heads={"language": Language(term="next_token", cap=30.0)},  # section 2
     fields=Fields(
-        model_type="gemma2", read=_read_2, write=_write_2, classes=llama.classes("Gemma2"),
+        model_type="gemma2", keys=LATER_KEYS, read=_read_2, write=_write_2,
+        classes=llama.classes("Gemma2"),
         language=lambda theirs: _capped({"final_logit_softcapping": 30.0} | dict(theirs)),
         of_language=_cap,
     ),
@@ -233,7 +282,7 @@ GEMMA_3_4B = llama.sized(
     architecture=GEMMA_3_BASE,
     tokenizer=TokenizerSpec(SentencePieceBPE(262_144, prefix=False), FRAME),  # section 2.2
     fields=Fields(
-        model_type="gemma3_text", read=_read_3, write=_write_3,
+        model_type="gemma3_text", keys=KEYS_3, read=_read_3, write=_write_3,
         classes=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),
         language=_capped,
         of_language=_cap,

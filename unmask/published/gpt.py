@@ -9,6 +9,7 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.architecture import PRE, Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import CAUSAL, Keys
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
@@ -98,8 +99,49 @@ def _write(a: Architecture) -> dict[str, Any]:
     return _WRITE(a) | {"embd_pdrop": a.dropout}
 
 
+KEYS = Keys(
+    """
+    vocab_size                       used      size
+    n_embd                           used      size
+    n_layer                          used      layers
+    n_head                           used      size@n_embd
+    hidden_size                      alias     n_embd
+    num_hidden_layers                alias     n_layer
+    num_attention_heads              alias     n_head
+    n_positions                      used      size       1024
+    max_position_embeddings          alias     n_positions
+    resid_pdrop                      used      share      0.1
+    embd_pdrop                       harmless  share
+    attn_pdrop                       used      share      0.1
+    layer_norm_epsilon               used      positive   1e-5
+    initializer_range                used      number     0.02
+    summary_type                     harmless
+    summary_use_proj                 harmless
+    summary_activation               harmless
+    summary_proj_to_labels           harmless
+    summary_first_dropout            harmless  share
+    summary_last_dropout             harmless  share
+    tie_word_embeddings              used      flag       true
+    """,
+    CAUSAL,
+)
+"""Also of the first GPT. No head of ours reads summaries."""
+SECOND = Keys(
+    """
+    n_inner                          used      size?      null
+    activation_function              used      word       gelu_new
+    scale_attn_weights               fixed     true
+    scale_attn_by_inverse_layer_idx  fixed     false
+    reorder_and_upcast_attn          harmless
+    add_cross_attention              fixed     false
+    classifier_dropout               harmless  share?
+    hidden_dropout                   harmless  share?
+    """,
+    KEYS,
+)
 FIELDS = Fields(
     model_type="gpt2",
+    keys=SECOND,
     read=_read,
     write=_write,
     classes={

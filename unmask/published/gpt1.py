@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from unmask.model.architecture import POST, Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Fields, Names, activation, by_table
 from unmask.model.positions import Learned
 from unmask.published import gpt, llama
@@ -103,6 +104,7 @@ GPT = replace(
     names=NAMES,
     fields=Fields(
         model_type="openai-gpt",
+        keys=Keys("n_positions used size 512\nafn used word gelu", gpt.KEYS),
         read=_read,
         write=_write,
         classes={

@@ -14,6 +14,7 @@ from unmask.heads.language import ByNext, Language
 from unmask.hiding.objectives import GPT_BERT as MASKED_AND_FORWARD
 from unmask.model.architecture import SUB, Architecture
 from unmask.model.initialize import Small
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, by_table, need
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Disentangled
@@ -118,8 +119,24 @@ def _write(a: Architecture) -> dict[str, Any]:
     }
 
 
+KEYS = Keys(
+    """
+    vocab_size                    used      size
+    hidden_size                   used      size
+    num_hidden_layers             used      layers
+    num_attention_heads           used      size@hidden_size
+    intermediate_size             used      size       2560
+    max_position_embeddings       used      size       512
+    position_bucket_size          used      size
+    layer_norm_eps                used      positive   -
+    hidden_dropout_prob           used      share      -
+    attention_probs_dropout_prob  used      share      -
+    """,
+    COMMON,
+)
 FIELDS = Fields(
     model_type="gpt_bert",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={("language",): "GPTBERTForMaskedLM", (): "GPTBERT"},

@@ -13,9 +13,11 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.architecture import PRE, UNBIASED, Architecture, Biased
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, activation, need, refuse, their_activation
+from unmask.model.keys import CAUSAL, Keys
+from unmask.model.names import Fields, Names, activation, need, their_activation
 from unmask.model.parts import RMSNorm
-from unmask.model.positions import Rotary, Slower, SlowOnesSlower
+from unmask.model.positions import Position, Rotary, SlowOnesSlower
+from unmask.published import rotary
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import LLAMA as FRAME
@@ -95,11 +97,28 @@ NAMES = Names(
 
 def read(theirs: Mapping[str, Any], base: Architecture = BASE) -> Architecture:
     """Read what the configurations of Llama and its kin have in common."""
-    heads = int(need(theirs, "num_attention_heads"))
-    groups = int(theirs.get("num_key_value_heads") or heads)
-    width = int(need(theirs, "hidden_size"))
-    of_head = int(theirs.get("head_dim") or width // heads)
-    length = int(theirs.get("max_position_embeddings") or 2048)
+    return read_but_places(theirs, base, read_angles(theirs))
+
+
+def read_angles(theirs: Mapping[str, Any]) -> Rotary:
+    """Read the angles of all layers."""
+    length = theirs.get("max_position_embeddings") or 2048
+    return rotary.scheme(rotary.one_for_all(theirs), length)
+
+
+def read_but_places(
+    theirs: Mapping[str, Any], base: Architecture, position: Position
+) -> Architecture:
+    """Read the same of a family that says places otherwise."""
+    heads = need(theirs, "num_attention_heads")
+    groups = theirs.get("num_key_value_heads") or heads
+    if heads % groups:
+        raise ValueError(
+            f"num_key_value_heads = {groups} must divide num_attention_heads = {heads} without a "
+            "rest"
+        )
+    width = need(theirs, "hidden_size")
+    of_head = _of_head(theirs, width, heads)
     return replace(
         base,
         vocab_size=need(theirs, "vocab_size"),
@@ -109,13 +128,28 @@ def read(theirs: Mapping[str, Any], base: Architecture = BASE) -> Architecture:
         n_kv_heads=None if groups == heads else groups,
         head_width=None if of_head * heads == width else of_head,
         d_ff=need(theirs, "intermediate_size"),
-        position=rotary(theirs.get("rope_parameters") or old_angles(theirs), length),
+        position=position,
         norm=replace(base.norm, eps=float(theirs.get("rms_norm_eps") or base.norm.eps)),
-        activation=cast(Any, activation(theirs.get("hidden_act") or "silu")),
+        activation=cast(Any, activation(theirs.get("hidden_act") or "silu", "hidden_act")),
         bias=biases(theirs),
         attention_dropout=float(theirs.get("attention_dropout") or 0.0),
         initialize=Normal(float(theirs.get("initializer_range") or 0.02)),
     )
+
+
+def _of_head(theirs: Mapping[str, Any], width: int, heads: int) -> int:
+    said = theirs.get("head_dim")
+    if said is None and width % heads:
+        raise ValueError(
+            f"num_attention_heads = {heads} must divide hidden_size = {width} without a rest"
+        )
+    of_head = width // heads if said is None else said
+    if of_head % 2:
+        raise ValueError(
+            f"rotary angles turn pairs of numbers, but a head has {of_head}: see head_dim, "
+            f"hidden_size and num_attention_heads"
+        )
+    return of_head
 
 
 def write(a: Architecture) -> dict[str, Any]:
@@ -128,8 +162,8 @@ def write(a: Architecture) -> dict[str, Any]:
         "num_key_value_heads": a.groups,
         "head_dim": a.d_head,
         "intermediate_size": a.d_ff,
-        "max_position_embeddings": angles(a).length,
-        "rope_parameters": their_angles(angles(a)),
+        "max_position_embeddings": rotary.angles(a).length,
+        "rope_parameters": rotary.their_table(rotary.whole(rotary.angles(a))),
         "rms_norm_eps": a.norm.eps,
         "hidden_act": their_activation(a.activation),
         "attention_bias": "read" in a.bias,
@@ -146,75 +180,10 @@ def biases(theirs: Mapping[str, Any]) -> frozenset[Biased]:
     return frozenset(place for place, key in said.items() if theirs.get(key))
 
 
-def old_angles(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what stood for `rope_parameters` before transformers 5."""
-    scaling = theirs.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    return {"rope_theta": theirs.get("rope_theta", 10_000.0), **scaling, "rope_type": kind}
-
-
-def rotary(said: Mapping[str, Any], length: int) -> Rotary:
-    """Read one table of `rope_parameters`.
-
-    Raises:
-        ValueError: angles are scaled in a way that is not known here.
-    """
-    kind, theta = said.get("rope_type", "default"), float(said.get("rope_theta", 10_000.0))
-    share = float(said.get("partial_rotary_factor", 1.0))
-    if kind == "default":
-        scaling = None
-    elif kind == "linear":
-        scaling = Slower(float(need(said, "factor")))
-    elif kind == "llama3":
-        scaling = SlowOnesSlower(
-            factor=float(need(said, "factor")),
-            low=float(need(said, "low_freq_factor")),
-            high=float(need(said, "high_freq_factor")),
-            length=int(need(said, "original_max_position_embeddings")),
-        )
-    else:
-        raise ValueError(f"rope_type {kind!r} is not one of ['default', 'linear', 'llama3']")
-    return Rotary(theta, length, share, scaling)
-
-
-def their_angles(scheme: Rotary) -> dict[str, Any]:
-    """Write one table of `rope_parameters`."""
-    said: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.theta}
-    if scheme.share != 1:
-        said["partial_rotary_factor"] = scheme.share
-    if isinstance(scheme.scaling, Slower):
-        said |= {"rope_type": "linear", "factor": scheme.scaling.factor}
-    if isinstance(scheme.scaling, SlowOnesSlower):
-        said |= {
-            "rope_type": "llama3",
-            "factor": scheme.scaling.factor,
-            "low_freq_factor": scheme.scaling.low,
-            "high_freq_factor": scheme.scaling.high,
-            "original_max_position_embeddings": scheme.scaling.length,
-        }
-    return said
-
-
-def angles(a: Architecture) -> Rotary:
-    """Return an architecture's rotary scheme.
-
-    Raises:
-        ValueError: it has another.
-    """
-    if not isinstance(a.position, Rotary):
-        raise ValueError(f"this format has Rotary positions only, got {a.position}")
-    return a.position
-
-
 def _write(a: Architecture) -> dict[str, Any]:
     if ("read" in a.bias) != ("write" in a.bias):
         raise ValueError(f"Llama's format has biases in all of attention or none, got {a.bias}")
     return write(a) | {"mlp_bias": "feed_forward" in a.bias}
-
-
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    refuse(theirs, {"pretraining_tp": 1})
-    return read(theirs)
 
 
 def classes(name: str) -> dict[tuple[str, ...], str]:
@@ -227,7 +196,41 @@ def classes(name: str) -> dict[tuple[str, ...], str]:
     }
 
 
-FIELDS = Fields(model_type="llama", read=_read, write=_write, classes=classes("Llama"))
+KIN = Keys(
+    """
+    vocab_size                used      size
+    hidden_size               used      size
+    num_hidden_layers         used      layers
+    num_attention_heads       used      size
+    num_key_value_heads       used      size?      null
+    head_dim                  used      size?      null
+    hidden_act                used      word       silu
+    initializer_range         used      number     0.02
+    rms_norm_eps              used      positive   1e-6
+    attention_bias            used      flag       false
+    mlp_bias                  fixed     false
+    attention_dropout         used      share      0.0
+    tie_word_embeddings       used      flag       false
+    classifier_dropout        harmless  share?
+    hidden_dropout            harmless  share?
+    use_bidirectional_attention fixed   false|null
+    """,
+    CAUSAL,
+    rotary.KEYS,
+)
+"""Of Llama and its kin."""
+KEYS = Keys(
+    """
+    intermediate_size         used      size       11008
+    max_position_embeddings   used      size       2048
+    mlp_bias                  used      flag       false
+    attention_dropout         used      share?     0.0
+    pretraining_tp            fixed     1
+    num_attention_heads       used      size@hidden_size
+    """,
+    KIN,
+)
+FIELDS = Fields(model_type="llama", keys=KEYS, read=read, write=_write, classes=classes("Llama"))
 
 TRAINING: Mapping[str, Any] = {  # section 2.3
     "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "weight_decay": 0.1},

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import MOST, Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Names
 from unmask.model.positions import Learned, LearnedModule
 from unmask.published import bert, roberta
@@ -48,14 +49,19 @@ def _read(theirs: Mapping[str, Any]) -> Architecture:
     a = roberta.FIELDS.read(theirs)
     assert isinstance(a, Architecture)
     said = theirs.get("attention_window", 512)  # their default
-    both = [said] * a.n_layers if isinstance(said, int) else list(said)
-    if len(both) != a.n_layers or any(w < 2 or w % 2 for w in both):
+    both: list[Any] = list(said) if isinstance(said, list) else [said] * a.n_layers  # type: ignore[arg-type]
+    if len(both) != a.n_layers or not all(_is_window(w) for w in both):
         raise ValueError(
             f"attention_window must be even, one for all or for each of {a.n_layers} layers, "
             f"got {said}"
         )
     near = tuple(w // 2 for w in both)
     return replace(a, window=near[:1] if len(set(near)) == 1 else near, global_attention=True)
+
+
+def _is_window(width: Any) -> bool:
+    whole = isinstance(width, int) and not isinstance(width, bool)
+    return whole and 2 <= width <= MOST and width % 2 == 0
 
 
 def _write(a: Architecture) -> dict[str, Any]:
@@ -69,7 +75,16 @@ def _write(a: Architecture) -> dict[str, Any]:
     return roberta.FIELDS.write(a) | {"attention_window": both}
 
 
-FIELDS = replace(roberta.fields("longformer", "Longformer"), read=_read, write=_write)
+KEYS = Keys(
+    """
+    attention_window   used      anything  512
+    sep_token_id       harmless
+    onnx_export        harmless
+    is_decoder         fixed     false
+    """,
+    roberta.KEYS,
+)
+FIELDS = replace(roberta.fields("longformer", "Longformer"), keys=KEYS, read=_read, write=_write)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from unmask.hiding.denoise import Denoise
 from unmask.hiding.noise import SentencePermutation, TextInfilling
 from unmask.model.architecture import PRE
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.positions import Learned
 from unmask.published import bart, transformer
 from unmask.published.bert import SENTENCES, SMALL_SCALE
@@ -43,14 +44,14 @@ ENCODER = replace(
     attention_dropout=0.0,  # released code, `mbart_large`
 )
 NAMES = bart.names("into")
-FIXED = {
-    "is_encoder_decoder": True,
-    "normalize_before": True,
-    "normalize_embedding": True,
-    "add_final_layer_norm": True,
-    "static_position_embeddings": False,
-}
-FIELDS = bart.fields("mbart", "MBart", ENCODER, FIXED)
+KEYS = Keys(
+    """
+    normalize_before            fixed     true
+    add_final_layer_norm        fixed     true
+    """,
+    bart.KEYS,
+)
+FIELDS = bart.fields("mbart", "MBart", ENCODER, KEYS)
 
 _SAID = (
     "Each source is named by its language (`--data de_DE=FILE en_XX=FILE`), smaller ones sampled "

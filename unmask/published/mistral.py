@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.model.architecture import UNBIASED, Architecture
+from unmask.model.keys import Keys
 from unmask.model.names import Fields
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
@@ -38,6 +39,17 @@ def _write(a: Architecture) -> dict[str, Any]:
     return said | {"sliding_window": None if near is None else near + 1}
 
 
+KEYS = Keys(
+    """
+    intermediate_size         used      size       14336
+    max_position_embeddings   used      size       131072
+    num_key_value_heads       used      size?      8
+    sliding_window            used      size?      4096
+    attention_bias            harmless
+    """,
+    llama.KIN,
+)
+
 MISTRAL_7B = llama.sized(
     llama.LLAMA_7B, "mistral-7b", 7_241_732_096,
     family="mistral",
@@ -49,7 +61,7 @@ MISTRAL_7B = llama.sized(
     norm=RMSNorm(eps=1e-5),  # released code
     length=8192,  # table 1
     fields=Fields(
-        model_type="mistral", read=_read, write=_write, classes=llama.classes("Mistral")
+        model_type="mistral", keys=KEYS, read=_read, write=_write, classes=llama.classes("Mistral")
     ),
     hub="mistralai/Mistral-7B-v0.1",
     note="The paper does not say how it was trained: the recipe is that of Llama 7B.",

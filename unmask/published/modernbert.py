@@ -16,12 +16,15 @@ from unmask.heads.model import Model
 from unmask.hiding.objectives import MODERNBERT as MASKED_30
 from unmask.model.architecture import PRE, UNBIASED, Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, activation, by_table, need, refuse
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Cycle, Rotary
 from unmask.model.transformer import Block
 from unmask.published import bert
 from unmask.published.card import Paper, Published
+from unmask.published.rotary import GLOBAL, LOCAL, by_kind, scaled_too, scheme, their_table, whole
+from unmask.published.rotary import KEYS as ROTARY
 from unmask.tokens.vocabulary import BERT as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
 
@@ -116,39 +119,46 @@ _READ, _WRITE = by_table(
     BASE,
     {"attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
 )
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a, every = _READ(theirs), theirs.get("global_attn_every_n_layers") or 3
-    kinds = theirs.get("layer_types") or [LOCAL if i % every else GLOBAL for i in range(every)]
-    kinds = layer_types(kinds)
+    refuse(theirs, {"head_dim": a.d_head})
+    kinds = layer_types(theirs, [LOCAL if i % every else GLOBAL for i in range(a.n_layers)])
     thetas = {
-        GLOBAL: _theta(theirs, GLOBAL, "global_rope_theta", 160_000.0),
-        LOCAL: _theta(theirs, LOCAL, "local_rope_theta", 10_000.0),
+        GLOBAL: theirs.get("global_rope_theta", 160_000.0),
+        LOCAL: theirs.get("local_rope_theta", 10_000.0),
     }
-    length = int(need(theirs, "max_position_embeddings"))
-    near = int(theirs.get("local_attention", 128)) // 2
+    for kind, table in (theirs.get("rope_parameters") or {}).items():
+        if kind not in thetas or not isinstance(table, Mapping):
+            raise ValueError(f"rope_parameters has {kind!r}, only tables of {[*thetas]}")
+    said = by_kind(scaled_too(theirs, (GLOBAL, LOCAL)), thetas)
+    length = need(theirs, "max_position_embeddings")
+    near = theirs.get("local_attention", 128) // 2
     return replace(
         a,
-        position=Cycle(tuple(Rotary(thetas[kind], length) for kind in kinds)),
+        position=Cycle(tuple(scheme(said[kind], length) for kind in kinds)),
         window=tuple(near if kind == LOCAL else None for kind in kinds),
         initialize=Normal(a.initialize.std, truncated=True, residual=2 * a.n_layers),  # type: ignore[union-attr]
     )
 
 
-def _theta(theirs: Mapping[str, Any], kind: str, old: str, default: float) -> float:
-    said = (theirs.get("rope_parameters") or {}).get(kind) or {}
-    refuse(said, {"rope_type": "default"})
-    return float(said.get("rope_theta", theirs.get(old) or default))
-
-
-def layer_types(kinds: Sequence[str]) -> Sequence[str]:
+def layer_types(theirs: Mapping[str, Any], usual: Sequence[str]) -> Sequence[str]:
     """Return the shortest beginning of their `layer_types` that gives all when it is repeated.
 
+    Args:
+        theirs: their configuration.
+        usual: the kinds of all layers, where it does not say them.
+
     Raises:
-        ValueError: a layer is of a kind that is not known here.
+        ValueError: a layer is of a kind that is not known here, or these are not all layers.
     """
+    said = theirs.get("layer_types")
+    kinds = usual if said is None else said
+    if len(kinds) != len(usual):
+        raise ValueError(
+            f"layer_types has {len(kinds)} layers, but num_hidden_layers = {len(usual)}"
+        )
     if strange := set(kinds) - {GLOBAL, LOCAL}:
         raise ValueError(f"layer_types has {sorted(strange)}, only {GLOBAL!r} and {LOCAL!r}")
     n = len(kinds)
@@ -171,7 +181,7 @@ def _write(a: Architecture) -> dict[str, Any]:
     ):
         raise ValueError("ModernBERT's format has one window and two angles, no more")
     near = next((w for w in window if w is not None), BASE.window[1])
-    angles = {GLOBAL: 160_000.0, LOCAL: 10_000.0} | {k: part.theta for k, part in said.items()}
+    usual = {GLOBAL: Rotary(160_000.0), LOCAL: Rotary(10_000.0)}
     unknown = ("pad", "bos", "eos", "cls", "sep")  # by default, ids of the published vocabulary
     return (
         _WRITE(a)
@@ -182,15 +192,62 @@ def _write(a: Architecture) -> dict[str, Any]:
             "local_attention": 2 * (near or 0),
             "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
             "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": theta}
-                for kind, theta in angles.items()
+                kind: their_table(whole(part)) for kind, part in (usual | said).items()
             },
         }
     )
 
 
+KEYS = Keys(
+    """
+    vocab_size                  used      size
+    hidden_size                 used      size
+    num_hidden_layers           used      layers
+    num_attention_heads         used      size@hidden_size
+    head_dim                    used      size       -
+    intermediate_size           used      size       1152
+    hidden_activation           used      word       gelu
+    max_position_embeddings     used      size       8192
+    initializer_range           used      number     0.02
+    initializer_cutoff_factor   harmless  number
+    norm_eps                    used      positive   1e-5
+    norm_bias                   used      flag       false
+    cls_token_id                harmless
+    sep_token_id                harmless
+    attention_bias              fixed     false
+    attention_dropout           used      share      0.0
+    layer_types                 used      words?     null
+    global_attn_every_n_layers  used      size       -
+    global_rope_theta           used      positive   -
+    local_rope_theta            used      positive   -
+    local_attention             used      size       128
+    embedding_dropout           harmless  share
+    mlp_bias                    fixed     false
+    mlp_dropout                 used      share      0.0
+    decoder_bias                fixed     true
+    classifier_pooling          used      cls|mean   cls
+    classifier_dropout          harmless  share
+    classifier_bias             fixed     false
+    classifier_activation       used      word       gelu
+    deterministic_flash_attn    harmless
+    reference_compile           harmless
+    sparse_prediction           harmless
+    sparse_pred_ignore_index    harmless
+    tie_word_embeddings         used      flag       true
+    """,
+    COMMON,
+    ROTARY,
+)
+
+
+def _head_activation(theirs: Mapping[str, Any]) -> str:
+    key = "classifier_activation"
+    return activation(theirs.get(key, "gelu"), key)
+
+
 FIELDS = Fields(
     model_type="modernbert",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={
@@ -199,7 +256,8 @@ FIELDS = Fields(
         ("choice",): "ModernBertForMultipleChoice",
         (): "ModernBertModel",
     },
-    language=lambda theirs: {"transform": activation(theirs.get("classifier_activation", "gelu"))},
+    language=lambda theirs: {"transform": _head_activation(theirs)},
+    labels=lambda theirs: {"activation": _head_activation(theirs)},
     pools=("classifier_pooling", {"cls": "first", "mean": "mean"}),
 )
 

@@ -6,6 +6,7 @@
 from dataclasses import replace
 
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.keys import Keys
 from unmask.published import t5
 from unmask.published.bert import SMALL_SCALE
 from unmask.published.card import Paper, Published, resized
@@ -26,6 +27,7 @@ ROWS = 250_112
 FIELDS = replace(
     t5.FIELDS,
     model_type="mt5",
+    keys=Keys("d_ff used size 1024\nfeed_forward_proj used word gated-gelu", t5.KEYS),
     classes={("language",): "MT5ForConditionalGeneration", (): "MT5Model"},
     language=lambda theirs: {},  # never scaled, whatever their file says of tied tables
 )

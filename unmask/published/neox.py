@@ -13,10 +13,11 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.architecture import BIASED, PRE, Architecture, Biased
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.keys import CAUSAL, Keys
+from unmask.model.names import Fields, Names, by_table, refuse
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Rotary
-from unmask.published import llama
+from unmask.published import llama, rotary
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import QWEN as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
@@ -98,14 +99,18 @@ _READ, _WRITE = by_table(
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    said = theirs.get("rope_parameters") or {
+    beside = {
         "rope_theta": theirs.get("rotary_emb_base", 10_000.0),
         "partial_rotary_factor": theirs.get("rotary_pct", 0.25),
-    }
+    }  # where other families have these two names: they are not read here
+    said = rotary.one_for_all({**theirs, **beside})
     attention: frozenset[Biased] = frozenset({"read", "write"})
+    a = _READ(theirs)
+    refuse(theirs, {"head_dim": a.d_head})
+    position = rotary.scheme(said, theirs.get("max_position_embeddings") or 2048, partial=True)
     return replace(
-        _READ(theirs),
-        position=llama.rotary(said, int(theirs.get("max_position_embeddings") or 2048)),
+        a,
+        position=rotary.paired(position, a.d_head),
         parallel="own_norms" if theirs.get("use_parallel_residual", True) else None,
         bias=BIASED if theirs.get("attention_bias", True) else BIASED - attention,
     )
@@ -114,17 +119,45 @@ def _read(theirs: Mapping[str, Any]) -> Architecture:
 def _write(a: Architecture) -> dict[str, Any]:
     if a.parallel == "one_norm" or "feed_forward" not in a.bias:
         raise ValueError("GPT-NeoX's format has two norms a layer, and biases in its feed-forward")
-    position = llama.angles(a)
+    position = rotary.angles(a)
     return _WRITE(a) | {
         "max_position_embeddings": position.length,
-        "rope_parameters": {"partial_rotary_factor": 1.0} | llama.their_angles(position),
+        "rope_parameters": {"partial_rotary_factor": 1.0} | rotary.their_table(position),
         "use_parallel_residual": a.parallel is not None,
         "attention_bias": "read" in a.bias,
     }
 
 
+KEYS = Keys(
+    """
+    vocab_size                used      size
+    hidden_size               used      size
+    num_hidden_layers         used      layers
+    num_attention_heads       used      size@hidden_size
+    head_dim                  used      size       -
+    intermediate_size         used      size       24576
+    hidden_act                used      word       gelu
+    attention_dropout         used      share      0.0
+    hidden_dropout            used      share      0.0
+    classifier_dropout        harmless  share
+    max_position_embeddings   used      size       2048
+    initializer_range         used      number     0.02
+    layer_norm_eps            used      positive   1e-5
+    tie_word_embeddings       used      flag       false
+    use_parallel_residual     used      flag       true
+    attention_bias            used      flag       true
+    is_decoder                harmless
+    rope_theta                harmless
+    partial_rotary_factor     harmless
+    rotary_emb_base           used      positive   -
+    rotary_pct                used      positive   -
+    """,
+    CAUSAL,
+    rotary.KEYS,
+)
 FIELDS = Fields(
     model_type="gpt_neox",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes=llama.classes("GPTNeoX") | {("spans",): "GPTNeoXForQuestionAnswering"},

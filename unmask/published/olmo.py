@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.model.architecture import OUT, Architecture
+from unmask.model.keys import Keys
 from unmask.model.names import Fields
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
@@ -37,6 +38,14 @@ def _write(a: Architecture) -> dict[str, Any]:
     return said
 
 
+KEYS = Keys(
+    """
+    intermediate_size         used      size       11008
+    max_position_embeddings   used      size       2048
+    rms_norm_eps              used      positive   1e-5
+    """,
+    llama.KIN,
+)
 LEFT_OUT = (
     "Left out here: the z-loss, token vectors without decay, and weights that begin within three "
     "standard deviations."
@@ -62,7 +71,7 @@ OLMO_2_7B = llama.sized(
         "clip": 1.0,  # table 3
     },
     fields=Fields(
-        model_type="olmo2", read=_read, write=_write,
+        model_type="olmo2", keys=KEYS, read=_read, write=_write,
         classes={("language",): "Olmo2ForCausalLM", (): "Olmo2Model"},
     ),
     hub="allenai/OLMo-2-1124-7B",

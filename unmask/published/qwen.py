@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.model.architecture import UNBIASED, Architecture, Biased
-from unmask.model.names import Fields, refuse
+from unmask.model.keys import Keys
+from unmask.model.names import Fields
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
-from unmask.published import llama
+from unmask.published import llama, rotary
 from unmask.published.card import Paper
+from unmask.published.modernbert import layer_types
 from unmask.tokens.vocabulary import QWEN as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
 
@@ -28,8 +30,27 @@ THIRD = Paper(
 READ: frozenset[Biased] = frozenset({"read"})
 
 
+_KEYS = Keys(
+    """
+    intermediate_size         used      size       22016
+    max_position_embeddings   used      size       32768
+    num_key_value_heads       used      size?      32
+    use_sliding_window        fixed     false
+    sliding_window            harmless  size?
+    max_window_layers         harmless  count
+    layer_types               used      words?     null
+    """,
+    llama.KIN,
+)
+KEYS_2 = Keys("attention_bias harmless", _KEYS)
+KEYS_3 = Keys("head_dim used size 128", _KEYS)
+
+
 def _windowed(theirs: Mapping[str, Any]) -> None:
-    refuse(theirs, {"use_sliding_window": False})
+    """Refuse layers with windows: no published model has them."""
+    usual = [rotary.GLOBAL] * theirs["num_hidden_layers"]
+    if set(layer_types(theirs, usual)) != {rotary.GLOBAL}:
+        raise ValueError(f"layer_types has {rotary.LOCAL!r}, only {rotary.GLOBAL!r}")
 
 
 def _read_2(theirs: Mapping[str, Any]) -> Architecture:
@@ -88,7 +109,8 @@ QWEN_2_05B = llama.sized(
     tokenizer=TokenizerSpec(ByteBPE(151_936, cut="qwen2", nfc=True), FRAME),
     length=4096,  # section 3.2; 32,768 at the end
     fields=Fields(
-        model_type="qwen2", read=_read_2, write=_write_2, classes=llama.classes("Qwen2")
+        model_type="qwen2", keys=KEYS_2, read=_read_2, write=_write_2,
+        classes=llama.classes("Qwen2"),
     ),
     hub="Qwen/Qwen2-0.5B",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
@@ -116,7 +138,8 @@ QWEN_3_06B = llama.sized(
     paper=THIRD,
     architecture=QWEN_3_BASE,
     fields=Fields(
-        model_type="qwen3", read=_read_3, write=_write_3, classes=llama.classes("Qwen3")
+        model_type="qwen3", keys=KEYS_3, read=_read_3, write=_write_3,
+        classes=llama.classes("Qwen3"),
     ),
     hub="Qwen/Qwen3-0.6B-Base",
 )  # fmt: skip

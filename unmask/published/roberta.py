@@ -11,6 +11,7 @@ from typing import Any
 from unmask.hiding.objectives import MASKED
 from unmask.model.architecture import Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import Keys
 from unmask.model.names import Fields, Names, by_table, or_forward
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Learned
@@ -79,7 +80,7 @@ NAMES = Names(
     heads.language.dense                         lm_head.dense
     heads.language.norm                          lm_head.layer_norm
     heads.language.bias                          lm_head.bias
-    heads.language.bias                          lm_head.decoder.bias                     tied
+    heads.language.bias                          lm_head.decoder.bias                     instead
     heads.language.out                           lm_head.decoder
     backbone.tokens                              lm_head.decoder                          tied
     -                                            roberta.embeddings.position_ids
@@ -94,7 +95,13 @@ def _read(theirs: Mapping[str, Any]) -> Architecture:
     a, pad = _READ(theirs), theirs.get("pad_token_id")
     offset = OFFSET if pad is None else pad + 1
     assert isinstance(a.position, Learned)
-    return replace(a, position=Learned(a.position.length - offset, offset))
+    length = a.position.length - offset
+    if length < 1:
+        raise ValueError(
+            f"max_position_embeddings = {a.position.length} leaves no place behind "
+            f"pad_token_id = {offset - 1}"
+        )
+    return replace(a, position=Learned(length, offset))
 
 
 def _write(a: Architecture) -> dict[str, Any]:
@@ -106,10 +113,14 @@ def _write(a: Architecture) -> dict[str, Any]:
     }
 
 
+KEYS = Keys("pad_token_id used count 1", bert.FORWARD)
+
+
 def fields(model_type: str, name: str) -> Fields:
     """Return the table of a family of theirs whose classes begin with `name`."""
     return Fields(
         model_type=model_type,
+        keys=KEYS,
         read=_read,
         write=_write,
         classes={
@@ -121,7 +132,6 @@ def fields(model_type: str, name: str) -> Fields:
             (): f"{name}Model",
         },
         forward={("language",): f"{name}ForCausalLM"},
-        language=bert.FIELDS.language,
     )
 
 

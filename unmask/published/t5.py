@@ -11,6 +11,7 @@ from unmask.heads.language import Language
 from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
 from unmask.model.architecture import PRE, UNBIASED, Architecture, EncoderDecoderArchitecture
 from unmask.model.initialize import FanIn
+from unmask.model.keys import SEQ2SEQ, Keys
 from unmask.model.names import Fields, Names, activation, need, refuse
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import BucketBias
@@ -99,11 +100,14 @@ NAMES = Names(_TABLE)
 
 
 def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
-    refuse(theirs, {"is_encoder_decoder": True, "is_decoder": False})
     name = theirs.get("feed_forward_proj", "relu")
     gated = name.startswith("gated-")
     # "gated-gelu" means the tanh form there: the released Mesh TensorFlow code's gelu.
-    act = "gelu_tanh" if name == "gated-gelu" else activation(name.removeprefix("gated-"))
+    plain = name.removeprefix("gated-")
+    act = "gelu_tanh" if name == "gated-gelu" else activation(plain, "feed_forward_proj")
+    # which files say besides, and it counts there
+    derived = "gelu_new" if name == "gated-gelu" else plain
+    refuse(theirs, {"is_gated_act": gated, "dense_act_fn": derived})
     rate = float(theirs.get("dropout_rate", 0.1))
     encoder = replace(
         ENCODER,
@@ -166,8 +170,38 @@ def _language(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {"scaled": theirs.get("tie_word_embeddings") is not False}
 
 
+KEYS = Keys(
+    """
+    vocab_size                       used      size
+    d_model                          used      size
+    num_layers                       used      layers
+    num_heads                        used      size
+    d_kv                             used      size       64
+    hidden_size                      alias     d_model
+    num_hidden_layers                alias     num_layers
+    num_attention_heads              alias     num_heads
+    head_dim                         alias     d_kv
+    num_decoder_layers               used      layers?    null
+    d_ff                             used      size       2048
+    relative_attention_num_buckets   used      size       32
+    relative_attention_max_distance  used      size       128
+    dropout_rate                     used      share      0.1
+    layer_norm_epsilon               used      positive   1e-6
+    initializer_factor               harmless  number
+    feed_forward_proj                used      word       relu
+    is_gated_act                     used      flag       -
+    dense_act_fn                     used      word       -
+    classifier_dropout               harmless  share
+    tie_word_embeddings              used      flag       -
+    scale_decoder_outputs            used      flag       -
+    is_decoder                       fixed     false
+    """,
+    SEQ2SEQ,
+)
 FIELDS = Fields(
     model_type="t5",
+    keys=KEYS,
+    always_tied=lambda theirs: True,
     read=_read,
     write=_write,
     classes={("language",): "T5ForConditionalGeneration", (): "T5Model"},

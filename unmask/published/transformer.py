@@ -12,7 +12,8 @@ from unmask.hiding.denoise import Denoise
 from unmask.hiding.noise import TokenDeletion
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
 from unmask.model.initialize import Glorot, Normal
-from unmask.model.names import Fields, Names, activation, need, refuse, their_activation
+from unmask.model.keys import SEQ2SEQ, Keys
+from unmask.model.names import Fields, Names, activation, need, their_activation
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Position, Sinusoidal
 from unmask.published.bert import SMALL_SCALE
@@ -93,15 +94,6 @@ _COMMON = """
 """
 NAMES = names("after", ["- model.{side}.embed_positions"])
 
-_FIXED = {
-    "is_encoder_decoder": True,
-    "share_encoder_decoder_embeddings": True,
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": True,
-}
-"""All but the first two are of configurations of transformers 3 and before."""
 _OF_BOTH = ("vocab_size", "d_model", "position", "tokens_scaled", "activation")
 
 
@@ -126,7 +118,7 @@ def read_both(
             d_ff=need(theirs, f"{side}_ffn_dim"),
             position=place(theirs.get("max_position_embeddings", 1024)),
             tokens_scaled=theirs.get("scale_embedding", False),
-            activation=activation(theirs.get("activation_function", "gelu")),
+            activation=activation(theirs.get("activation_function", "gelu"), "activation_function"),
             dropout=float(theirs.get("dropout", 0.1)),
             attention_dropout=float(theirs.get("attention_dropout", 0.0)),
             feed_forward_dropout=float(theirs.get("activation_dropout", 0.0)),
@@ -185,8 +177,6 @@ def write_both(
 
 
 def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
-    refuse(theirs, _FIXED)
-    refuse(theirs, {"decoder_vocab_size": theirs.get("vocab_size")})
     return read_both(theirs, ENCODER, Sinusoidal)
 
 
@@ -205,8 +195,47 @@ def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     }
 
 
+KIN = Keys(
+    """
+    vocab_size                used      size
+    d_model                   used      size
+    hidden_size               alias     d_model
+    encoder_layers            used      layers
+    decoder_layers            used      layers
+    encoder_attention_heads   used      size@d_model
+    decoder_attention_heads   used      size@d_model
+    num_hidden_layers         alias     encoder_layers
+    num_attention_heads       alias     encoder_attention_heads
+    encoder_ffn_dim           used      size       4096
+    decoder_ffn_dim           used      size       4096
+    max_position_embeddings   used      size       1024
+    encoder_layerdrop         used      share      0.0
+    decoder_layerdrop         used      share      0.0
+    activation_function       used      word       gelu
+    dropout                   used      share      0.1
+    attention_dropout         used      share      0.0
+    activation_dropout        used      share      0.0
+    init_std                  used      number     0.02
+    scale_embedding           used      flag       false
+    tie_word_embeddings       used      flag       true
+    """,
+    SEQ2SEQ,
+)
+"""Of Marian's and BART's kin."""
+KEYS = Keys(
+    """
+    decoder_vocab_size                fixed     @vocab_size|null
+    share_encoder_decoder_embeddings  fixed     true
+    normalize_before                  fixed     false
+    normalize_embedding               fixed     false
+    add_final_layer_norm              fixed     false
+    static_position_embeddings        fixed     true
+    """,
+    KIN,
+)
 FIELDS = Fields(
     model_type="marian",
+    keys=KEYS,
     read=_read,
     write=_write,
     classes={("language",): "MarianMTModel", (): "MarianMTModel"},

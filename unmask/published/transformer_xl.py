@@ -10,6 +10,7 @@ from unmask.hiding.objectives import GPT as NEXT_TOKEN
 from unmask.model.adaptive import Adaptive
 from unmask.model.architecture import POST, PRE, Architecture
 from unmask.model.initialize import Normal
+from unmask.model.keys import COMMON, Keys
 from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Relative
@@ -108,8 +109,6 @@ _READ, _WRITE = by_table(
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a = _READ(theirs)
     cutoffs, factor = tuple(theirs.get("cutoffs", ())), theirs.get("div_val", 4)
-    if theirs.get("d_embed", a.d_model) != a.d_model:
-        raise ValueError(f"d_embed = {theirs['d_embed']} must be d_model, {a.d_model}")
     furthest = theirs.get("clamp_len", -1)
     memory = theirs.get("mem_len", 0)
     return replace(
@@ -142,6 +141,35 @@ def _write(a: Architecture) -> dict[str, Any]:
     }
 
 
+KEYS = Keys(
+    """
+    vocab_size                used      size
+    d_model                   used      size
+    n_layer                   used      layers
+    n_head                    used      size
+    d_head                    used      size       64
+    d_inner                   used      size       4096
+    d_embed                   fixed     @d_model
+    div_val                   used      size       -
+    cutoffs                   used      anything   -
+    pre_lnorm                 used      flag       false
+    tgt_len                   used      size       -
+    mem_len                   used      count      -
+    clamp_len                 used      integer    -
+    same_length               used      flag       -
+    layer_norm_epsilon        used      positive   1e-5
+    dropout                   used      share      0.1
+    dropatt                   used      share      0.0
+    init_std                  used      number     0.02
+    attn_type                 fixed     0
+    untie_r                   fixed     true
+    proj_share_all_but_first  fixed     true
+    tie_word_embeddings       fixed     true
+    """,
+    COMMON,
+)
+"""The class is of transformers 4: nothing of it can be compared today."""
+
 TRANSFORMER_XL = Published(
     name="transformer-xl",
     family="transformer-xl",
@@ -164,6 +192,7 @@ TRANSFORMER_XL = Published(
     names=NAMES,
     fields=Fields(
         model_type="transfo-xl",
+        keys=KEYS,
         read=_read,
         write=_write,
         classes={

@@ -17,6 +17,7 @@ from unmask.heads.model import Model
 from unmask.hiding.objectives import UNILM as FOUR_WAYS
 from unmask.hiding.targets import HiddenTarget
 from unmask.model.architecture import Architecture
+from unmask.model.keys import Keys
 from unmask.model.names import by_table
 from unmask.published import bert
 from unmask.published.card import FineTuning, Paper, Published
@@ -63,8 +64,17 @@ def _of_language(spec: Language) -> dict[str, Any]:
     return {_ANSWERS: True} if spec.forward == FINE_TUNING.answers else {}
 
 
+KEYS = Keys(
+    """
+    source_type_id    used  count  -
+    target_type_id    used  count  -
+    answers_sources   used  flag   -
+    """,
+    bert.KEYS,
+)
 FIELDS = replace(
     bert.FIELDS,
+    keys=KEYS,
     read=_READ,
     write=_write,
     forward={},

@@ -10,7 +10,8 @@ from unmask.hiding.objectives import XLNET as OBJECTIVE
 from unmask.model.architecture import POST, Architecture
 from unmask.model.decoder import TwoStreams
 from unmask.model.initialize import Normal
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.keys import COMMON, Keys
+from unmask.model.names import Fields, Names, by_table, refuse
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Relative
 from unmask.published.bert import SMALL_SCALE
@@ -93,6 +94,8 @@ _READ, _WRITE = by_table(
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
     a = _READ(theirs)
+    if theirs.get("d_head") is not None:
+        refuse(theirs, {"d_head": a.d_head})
     furthest = theirs.get("clamp_len", -1)
     return replace(
         a,
@@ -111,6 +114,44 @@ def _write(a: Architecture) -> dict[str, Any]:
     furthest = a.position.furthest
     return _WRITE(a) | {"clamp_len": -1 if furthest is None else furthest}
 
+
+KEYS = Keys(
+    """
+    vocab_size               used      size
+    n_token                  alias     vocab_size
+    d_model                  used      size
+    n_layer                  used      layers
+    n_head                   used      size@d_model
+    hidden_size              alias     d_model
+    num_hidden_layers        alias     n_layer
+    num_attention_heads      alias     n_head
+    d_inner                  used      size       4096
+    d_head                   used      size?      null
+    ff_activation            used      word       gelu
+    layer_norm_eps           used      positive   1e-12
+    dropout                  used      share      0.1
+    initializer_range        used      number     0.02
+    mem_len                  used      count?     512
+    clamp_len                used      integer    -1
+    attn_type                fixed     bi
+    untie_r                  fixed     true
+    bi_data                  fixed     false
+    same_length              fixed     false
+    reuse_len                harmless  count?
+    use_mems_eval            harmless
+    use_mems_train           harmless
+    summary_type             fixed     last
+    summary_use_proj         fixed     true
+    summary_activation       fixed     tanh
+    summary_proj_to_labels   fixed     false
+    summary_first_dropout    harmless  share
+    summary_last_dropout     harmless  share
+    start_n_top              harmless
+    end_n_top                harmless
+    tie_word_embeddings      used      flag       true
+    """,
+    COMMON,
+)
 
 XLNET_LARGE = Published(
     name="xlnet-large-cased",
@@ -135,6 +176,7 @@ XLNET_LARGE = Published(
     names=NAMES,
     fields=Fields(
         model_type="xlnet",
+        keys=KEYS,
         read=_read,
         write=_write,
         classes={

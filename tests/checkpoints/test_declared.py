@@ -1,0 +1,305 @@
+"""Sizes, rates and tables that a folder declares: compared with its weights before it is built."""
+
+import json
+import re
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import torch
+from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
+from safetensors.torch import load_file, save_file
+
+from unmask.checkpoints import declared
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.checkpoints.tensors import SAFETENSORS
+from unmask.config import change
+from unmask.heads.language import Language
+from unmask.model.keys import COMMON, Key
+from unmask.published.catalogue import MODELS
+
+FIELDS = {c.fields.model_type: c.fields for c in MODELS.values() if c.fields.in_transformers}
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of one tiny model a family."""
+    home = tmp_path_factory.mktemp("shelf")
+    for family, makers in MAKERS.items():
+        with quiet():
+            next(iter(makers.values()))().save_pretrained(home / family)
+    return home
+
+
+def _refusal(folder: Path) -> str:
+    with pytest.raises(ValueError, match=re.escape(str(folder))) as caught:
+        open_folder(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+WRONG: dict[str, list[Any]] = {
+    "size": [0, -1, True, "12", 3.0, 2.5, 10**12, [3]],
+    "layers": [0, -3, True, "2", 3.0, 10**6, 10**12],
+    "labels": [0, -1, True, "3", 10**12],
+    "count": [-1, True, "1", 0.5, 10**12],
+    "integer": [True, "1", 0.5, -(10**12)],
+    "share": [-0.1, 1.0, 1.5, True, "0.1", float("nan"), [0.1]],
+    "positive": [0, -1, 0.0, -1e-5, True, "1e-5", float("nan"), float("inf"), 1e40],
+    "number": [-0.1, True, "0.02", float("nan"), float("-inf")],
+    "flag": [1, "true", 0.0, []],
+    "word": [1, ["gelu"], False],
+    "words": ["BertModel", [1], {"a": 1}],
+    "names": [["a", "b"], {"first": "a"}, {"0": ["a"]}, "a"],
+    "table": [[1], "linear", 3],
+}
+"""Values that no key of a kind may hold."""
+
+
+def _wrong(key: Key) -> list[Any]:
+    """Return what a key may not hold, whatever is decided of it."""
+    if key.decision in ("fixed", "alias") or key.kind == "anything":
+        return []
+    if "|" in key.kind:
+        return ["other", 3]
+    return WRONG[key.kind] + ([] if key.optional else [None])
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_key(
+    family: str, shelf: Path
+) -> None:
+    table = FIELDS[family].keys.table
+    plain = json.loads((shelf / family / "config.json").read_text())
+    tried = 0
+    for key in table.values():
+        for value in _wrong(key):
+            with pytest.raises(ValueError, match=f"^{key.name} must be .*, got .*$") as caught:
+                FIELDS[family].keys.complete({**plain, key.name: value})
+            assert len(str(caught.value)) < 300
+            tried += 1
+    assert tried > 100
+    (some,) = [k for k in table.values() if k.kind == "layers"][:1]
+    path = shelf / family / "config.json"
+    try:
+        path.write_text(json.dumps({**plain, some.name: "three"}))
+        assert _refusal(path.parent).startswith(f"{path}: {some.name} must be")
+    finally:
+        path.write_text(json.dumps(plain))
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_heads_that_do_not_divide_the_width_are_refused_by_their_key(
+    family: str, shelf: Path, tmp_path: Path
+) -> None:
+    heads = [k for k in FIELDS[family].keys.table.values() if "head" in k.name and k.divides]
+    key = heads[0].name if heads else "num_key_value_heads"
+    if family in ("t5", "mt5", "gemma"):  # heads are as wide as is said
+        return
+    folder = tmp_path / "x"
+    shutil.copytree(shelf / family, folder)
+    rewrite(folder, {key: 3})
+    assert f"{key} = 3 must divide" in _refusal(folder)
+
+
+def _declared() -> Iterator[tuple[str, dict[str, Any], str]]:
+    big = 10**12
+    for n in (5, 1000, 10**6, 10**9, big):
+        yield "bert", {"num_hidden_layers": n}, "num_hidden_layers"
+        yield "gpt2", {"n_layer": n}, "n_layer"
+        yield "t5", {"num_layers": n}, "num_layers"
+        yield "t5", {"num_decoder_layers": n}, "num_decoder_layers"
+        yield "bart", {"decoder_layers": n}, "decoder_layers"
+        yield "gemma2", {"num_hidden_layers": n, "layer_types": None}, "num_hidden_layers"
+        yield "canine", {"num_hidden_layers": n}, "num_hidden_layers"
+        yield "xlnet", {"n_layer": n}, "n_layer"
+    for n in (10**6, big):
+        for key in ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings",
+                    "type_vocab_size"):  # fmt: skip
+            yield "bert", {key: n}, "" if n < big else key
+        yield "llama", {"num_attention_heads": n}, "num_attention_heads"
+        yield "t5", {"relative_attention_num_buckets": n}, "" if n < big else "buckets"
+        yield "albert", {"embedding_size": n}, "" if n < big else "embedding_size"
+        yield "albert", {"num_hidden_layers": n}, "num_hidden_layers"
+        yield "canine", {"num_hash_buckets": n}, "" if n < big else "num_hash_buckets"
+        yield "gemma2", {"sliding_window_pattern": n, "num_hidden_layers": 9}, "num_hidden_layers"
+    yield "bert", {"num_labels": big, "architectures": ["BertForSequenceClassification"]}, "num_lab"
+    yield "bert", {"hidden_size": 2**24, "intermediate_size": 2**24, "vocab_size": 2**24}, ""
+
+
+DECLARED = list(_declared())
+
+
+@pytest.mark.parametrize(("family", "said", "key"), DECLARED)
+def test_declared_sizes_are_refused_at_once_and_without_their_memory(
+    family: str, said: dict[str, Any], key: str, shelf: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "x"
+    shutil.copytree(shelf / family, folder)
+    rewrite(folder, said)
+    before, began = resource.getrusage(resource.RUSAGE_SELF), time.process_time()
+    message = _refusal(folder)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert key in message
+    assert time.process_time() - began < 1
+    assert after.ru_maxrss - before.ru_maxrss < 200_000  # kilobytes
+
+
+def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declared, "_RANDOM", 10_000)
+    folder = tmp_path / "x"
+    shutil.copytree(shelf / "bert", folder)
+    names = {str(i): f"a{i}" for i in range(1_500)}
+    rewrite(folder, {"architectures": ["BertForSequenceClassification"], "id2label": names})
+    assert "would begin at random, of [1500, 32] in heads.label.out.weight" in _refusal(folder)
+    rewrite(folder, {"id2label": {str(i): f"a{i}" for i in range(7)}})
+    assert len(open_folder(folder).labels) == 7
+
+
+def test_more_layers_in_the_file_than_declared_are_named_as_unused(
+    shelf: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "x"
+    shutil.copytree(shelf / "bert", folder)
+    rewrite(folder, {"num_hidden_layers": 2})
+    opened = open_folder(folder)
+    assert opened.extra
+    assert all("layer.2." in name for name in opened.extra)
+
+
+def test_layers_are_counted_in_an_index_too(shelf: Path, tmp_path: Path) -> None:
+    state = load_file(shelf / "bert" / SAFETENSORS)
+    shutil.copy(shelf / "bert" / "config.json", tmp_path)
+    save_file(state, tmp_path / "part.safetensors", {"format": "pt"})
+    index = {"weight_map": dict.fromkeys(state, "part.safetensors")}
+    (tmp_path / f"{SAFETENSORS}.index.json").write_text(json.dumps(index))
+    assert open_folder(tmp_path).missing == ()
+    rewrite(tmp_path, {"num_hidden_layers": 900})
+    assert "num_hidden_layers = 900, but the weights have 3 layers" in _refusal(tmp_path)
+
+
+@pytest.mark.parametrize("card", ["bert-mini", "t5-mini", "gpt2-mini", "canine-mini"])
+def test_sizes_of_cards_have_a_stated_limit(card: str) -> None:
+    a = MODELS[card].architecture
+    stack = "encoder." if card == "t5-mini" else ""
+    for key in ("n_layers", "d_ff", "n_heads", "vocab_size", "d_model"):
+        began = time.process_time()
+        with pytest.raises(ValueError, match=f"{key} must be at most"):
+            change(a, f"{stack}{key}", 10**12)
+        assert time.process_time() - began < 1
+    with pytest.raises(ValueError, match=r"dropout must be from 0 to below 1, got 1\.5"):
+        change(a, f"{stack}dropout", 1.5)
+    if card != "canine-mini":
+        for value in (0.0, -1.0, float("nan")):
+            with pytest.raises(ValueError, match=r"norm\.eps must be a number above 0"):
+                change(a, f"{stack}norm.eps", value)
+
+
+def test_a_run_in_our_words_is_bounded_as_well(tmp_path: Path) -> None:
+    card = MODELS["palm-mini"]
+    small = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 48}
+    a = card.architecture
+    for key, value in small.items():
+        a = change(a, key, value)
+    card = MODELS["palm-mini"].__class__(**{**vars(card), "architecture": a})
+    write_folder(tmp_path, card.build().initialize(0), card, None)
+    path = tmp_path / "config.json"
+    said = json.loads(path.read_text())
+    for key, value, message in (
+        ("n_layers", 700, "n_layers = 700, but the weights have 2 layers"),
+        ("n_layers", 10**6, "n_layers must be at most 1,024"),
+        ("vocab_size", 10**12, "vocab_size must be at most"),
+        ("d_ff", 10**6, "has shape"),
+    ):
+        said["architecture"][key], was = value, said["architecture"][key]
+        path.write_text(json.dumps(said))
+        assert message in _refusal(tmp_path)
+        said["architecture"][key] = was
+
+
+# Tables of tokens that are tied, or not.
+
+TIED = {f: m["language"] for f, m in MAKERS.items() if "language" in m}
+
+
+@pytest.mark.parametrize("family", TIED)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
+    family: str, tied: bool, tmp_path: Path
+) -> None:
+    with quiet():
+        made = TIED[family]() if family in ("t5", "mt5") else TIED[family](tie_word_embeddings=True)
+        made.save_pretrained(tmp_path)
+    rewrite(tmp_path, {"tie_word_embeddings": tied})
+    if tied or FIELDS[family].always_tied({}):
+        assert differ(ours(tmp_path, 9), theirs(made, tmp_path, 9)) < TOLERANCE
+    else:
+        message = _refusal(tmp_path)
+        assert "config.json: tie_word_embeddings = false, but the weights have no" in message
+
+
+@pytest.mark.parametrize("family", TIED)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_file_with_another_head_is_read_as_the_reference_does_or_refused(
+    family: str, tied: bool, tmp_path: Path
+) -> None:
+    with quiet():
+        made = TIED[family](tie_word_embeddings=False)
+        if family in ("t5", "mt5"):
+            made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach() + 1)
+        made.save_pretrained(tmp_path)
+    rewrite(tmp_path, {"tie_word_embeddings": tied})
+    wanted = theirs(made, tmp_path, 9)
+    if family in ("xlnet", "bart", "mbart", "marian"):  # no place for it, or for three tables
+        assert "differs from the one it should be tied to" in _refusal(tmp_path)
+    elif family in ("albert", "electra"):  # scores are narrower than ours may be
+        assert "tensor heads.language.out.weight has shape" in _refusal(tmp_path)
+    else:
+        assert differ(ours(tmp_path, 9), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "bart-mini", "roberta-base", "llama-mini"])
+def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    card = MODELS[name]
+    small = {"n_heads": 2, "vocab_size": 120, "d_model": 32, "n_layers": 2, "d_ff": 48}
+    a = card.architecture
+    for side in ("encoder.", "decoder.") if name == "bart-mini" else ("",):
+        for key, value in small.items():
+            a = change(a, side + key, value)
+        if name == "llama-mini":
+            a = change(a, "n_kv_heads", 1)
+    spec = card.heads["language"]
+    assert isinstance(spec, Language)
+    heads = {"language": Language(**{**vars(spec), "tied": False})}
+    card = card.__class__(**{**vars(card), "architecture": a, "heads": heads})
+    model = card.build().initialize(0)
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
+    write_folder(tmp_path, model, card, None)
+    opened = open_folder(tmp_path)
+    assert not opened.missing
+    kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    with quiet():
+        reads = getattr(hf, kind).from_pretrained(tmp_path).eval()
+    from configured import said_by
+
+    assert differ(ours(tmp_path, 9), said_by(reads, 9)) < TOLERANCE
+
+
+def test_every_kind_of_the_tables_is_tried() -> None:
+    kinds = {k.kind for f in FIELDS.values() for k in f.keys.table.values() if "|" not in k.kind}
+    assert kinds - {"anything"} == WRONG.keys()
+    assert COMMON.table["model_type"].kind == "word"
+
+
+assert reference.V == 99

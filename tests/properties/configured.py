@@ -1,0 +1,156 @@
+"""Folders whose config.json was written by hand, opened by the reference library and by ours."""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import reference
+import torch
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import open_folder
+
+LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
+          "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip
+_LABEL = "ForSequenceClassification"
+MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "bert": {
+        "language": lambda **x: reference.bert("BertForMaskedLM", **x),
+        "label": lambda **x: reference.bert(f"Bert{_LABEL}", **x),
+    },
+    **{
+        key: {
+            "language": lambda n=name, **x: reference.roberta(name=n, **x),
+            "label": lambda n=name, **x: reference.roberta(_LABEL, n, **x),
+        }
+        for key, name in (
+            ("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"),
+        )
+    },
+    **{
+        key: {
+            "language": lambda n=name, **x: reference.llama(name=n, **x),
+            "label": lambda n=name, **x: reference.llama(_LABEL, n, **x),
+        }
+        for key, name in LLAMAS.items()
+    },
+    "gemma2": {"language": reference.gemma2, "label": lambda **x: reference.gemma2(_LABEL, **x)},
+    "gemma3_text": {"language": reference.gemma3},
+    "gpt_neox": {"language": reference.neox, "label": lambda **x: reference.neox(_LABEL, **x)},
+    "gpt2": {
+        "language": reference.gpt2, "label": lambda **x: reference.gpt2(f"GPT2{_LABEL}", **x),
+    },
+    "openai-gpt": {
+        "language": reference.gpt, "label": lambda **x: reference.gpt(f"OpenAIGPT{_LABEL}", **x),
+    },
+    "albert": {
+        "language": lambda **x: reference.albert("ForMaskedLM", **x),
+        "label": lambda **x: reference.albert(_LABEL, **x),
+    },
+    "electra": {
+        "language": lambda **x: reference.electra("ForMaskedLM", **x),
+        "label": lambda **x: reference.electra(_LABEL, **x),
+    },
+    "distilbert": {
+        "language": reference.distilbert, "label": lambda **x: reference.distilbert(_LABEL, **x),
+    },
+    "flaubert": {
+        "language": reference.flaubert, "label": lambda **x: reference.flaubert(_LABEL, **x),
+    },
+    "deberta": {
+        "language": lambda **x: reference.deberta(**{"position_biased_input": True} | x),
+        "label": lambda **x: reference.deberta(_LABEL, **x),
+    },
+    "deberta-v2": {
+        "language": lambda **x: reference.deberta_v2(**{"position_biased_input": True} | x),
+        "label": lambda **x: reference.deberta_v2(_LABEL, **x),
+    },
+    "canine": {"label": lambda **x: reference.canine(_LABEL, **x)},
+    "longformer": {
+        "language": reference.longformer, "label": lambda **x: reference.longformer(_LABEL, **x),
+    },
+    "modernbert": {
+        "language": reference.modernbert, "label": lambda **x: reference.modernbert(_LABEL, **x),
+    },
+    "xlnet": {"language": reference.xlnet, "label": lambda **x: reference.xlnet(_LABEL, **x)},
+    "t5": {"language": reference.t5},
+    "mt5": {"language": reference.mt5},
+    "bart": {"language": reference.bart},
+    "mbart": {"language": reference.mbart},
+    "marian": {"language": reference.marian},
+}  # fmt: skip
+"""By model_type and head: what makes a tiny model of the reference library."""
+del MAKERS["olmo2"]["label"]  # our format of it has no such class
+TOLERANCE = 1e-4
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let the reference library say what it likes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def rewrite(folder: Path, change: Mapping[str, Any], drop: tuple[str, ...] = ()) -> None:
+    """Change keys of a folder's config.json by hand."""
+    path = folder / "config.json"
+    said = json.loads(path.read_text())
+    said = {k: x for k, x in (said | dict(change)).items() if k not in drop}
+    path.write_text(json.dumps(said))
+
+
+def texts(t: int, b: int = 2, seed: int = 1) -> torch.Tensor:
+    """Draw ids of no special token."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(6, reference.V, (b, t), generator=draw)
+
+
+@torch.no_grad()
+def theirs(made: Any, folder: Path, t: int) -> torch.Tensor:
+    """Return what the reference's class says after reading a folder."""
+    with quiet():
+        model = type(made).from_pretrained(folder, dtype=torch.float32).eval()
+        if model.config.model_type == "flaubert" and model.config.pre_norm:
+            model.transformer.register_forward_pre_hook(reference.without_cache, with_kwargs=True)
+        return said_by(model, t)
+
+
+@torch.no_grad()
+def said_by(model: Any, t: int) -> torch.Tensor:
+    """Return the logits of a model of the reference library."""
+    ids, source = texts(t), texts(t - 2, seed=2)
+    if model.config.is_encoder_decoder:
+        given = {"input_ids": source, "decoder_input_ids": ids}
+    else:
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return model(**given, return_dict=True).logits
+
+
+@torch.no_grad()
+def ours(folder: Path, t: int) -> torch.Tensor:
+    """Return what ours says."""
+    model = open_folder(folder).model
+    ids, more = texts(t), {}
+    b = len(ids)
+    if model.stack.cross:
+        more = {"source": texts(t - 2, seed=2)}
+    seen = Visibility(causal=model.stack.causal)
+    if "label" in model.specs:
+        more |= {"last": torch.full((b,), t - 1), "wide": torch.zeros(b, 1, dtype=torch.long)}
+        batch = Batch(inputs=ids, visibility=seen, **more)
+        return model(batch, scores=True).scores["label"]
+    asked = torch.arange(b * t)
+    batch = Batch(inputs=ids, visibility=seen, targets=ids, asked=asked, **more)
+    (scores,) = model(batch, scores=True).scores.values()
+    return scores.unflatten(0, (b, t))
+
+
+def differ(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return how far two logits are apart, in parts of their size."""
+    if a.shape != b.shape:
+        return float("inf")
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1.0))
