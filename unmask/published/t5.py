@@ -12,7 +12,7 @@ from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
 from unmask.model.architecture import PRE, UNBIASED, Architecture, EncoderDecoderArchitecture
 from unmask.model.initialize import FanIn
 from unmask.model.keys import SEQ2SEQ, Keys
-from unmask.model.names import Fields, Names, activation, need, refuse
+from unmask.model.names import Fields, Names, activation, need
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import BucketBias
 from unmask.published import transformer
@@ -107,7 +107,12 @@ def _read(theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
     act = "gelu_tanh" if name == "gated-gelu" else activation(plain, "feed_forward_proj")
     # which files say besides, and it counts there
     derived = "gelu_new" if name == "gated-gelu" else plain
-    refuse(theirs, {"is_gated_act": gated, "dense_act_fn": derived})
+    for key, value in (("is_gated_act", gated), ("dense_act_fn", derived)):
+        if theirs.get(key, value) != value:
+            raise ValueError(
+                f"feed_forward_proj = {name!r} goes with {key} = {value!r} alone, got "
+                f"{theirs[key]!r}"
+            )
     rate = float(theirs.get("dropout_rate", 0.1))
     encoder = replace(
         ENCODER,
