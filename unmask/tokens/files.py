@@ -9,14 +9,15 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer
 
 from unmask.config import from_dict
-from unmask.tokens import code_points, families, pipeline, sentencepiece
+from unmask.tokens import code_points, declared, families, limits, pipeline, sentencepiece
+from unmask.tokens.declared import Declared
 from unmask.tokens.vocabulary import BYT5, CANINE, MBART, Frame, names, sentinels
 
 SENTENCE_PIECE = (
@@ -45,22 +46,11 @@ _USUAL = {
 """What special tokens are usually called, by role, for folders that do not say."""
 
 _BERT_LIKE = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
-_GPT2_LIKE = ("GPT2", "Roberta", "Bart", "Longformer", "LED")
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """The small files beside a vocabulary."""
-
-    path: Path
-    config: Mapping[str, Any]
-    """tokenizer_config.json"""
-    roles: Mapping[str, str | None]
-    """Role ("pad", "bos", ...) -> token, as declared; None: declared that there is none."""
-    added: Mapping[int, AddedToken]
-    """Tokens added to the vocabulary file, by id."""
-    model: Mapping[str, Any]
-    """config.json"""
+_MASK_TAKES_SPACE = ("XLNet", "MBart", "MBart50", "Camembert")
+"""Classes in transformers whose mask takes the spaces before it, if it is a mere name."""
+_BYTE_LEVEL = ("none", "gpt2", "roberta", "bart", "longformer", "led")
+"""Classes in transformers, or types of models, whose vocab.json and merges.txt are read as GPT-2's;
+none: nothing is said. Those of Qwen and GPT-NeoX add tokens of their own besides."""
 
 
 def read(folder: Path) -> tuple[Tokenizer, Frame]:
@@ -72,17 +62,14 @@ def read(folder: Path) -> tuple[Tokenizer, Frame]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
-    beside = _beside(folder)
+    beside = declared.declared(folder)
     backend, frame = _pipeline(folder, beside)
-    return backend, replace(frame, signs=frame.signs or families.has_signs(*_names(beside)))
+    return backend, replace(
+        frame, signs=frame.signs or families.has_signs(beside.kind, beside.model_type)
+    )
 
 
-def _names(beside: _Folder) -> tuple[str, str]:
-    """Return what a folder calls its tokenizer and its model."""
-    return _class_of(beside.config), str(beside.model.get("model_type"))
-
-
-def _pipeline(folder: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+def _pipeline(folder: Path, beside: Declared) -> tuple[Tokenizer, Frame]:
     """Read the first layout that is there."""
     if (path := folder / "tokenizer.json").is_file():
         return _whole(path, beside)
@@ -107,10 +94,10 @@ def code_points_frame(folder: Path) -> Frame | None:
     Raises:
         ValueError: its special tokens are not those of the published models.
     """
-    beside = _beside(folder)
-    named = _class_of(beside.config)
+    beside = declared.declared(folder)
+    named = beside.kind
     bare = not named and not (folder / "tokenizer.json").is_file()
-    if named != "Canine" and not (bare and beside.model.get("model_type") == "canine"):
+    if named != "Canine" and not (bare and beside.model_type == "canine"):
         return None
     where = folder / "tokenizer_config.json"
     written = beside.config.get("unmask")
@@ -134,8 +121,8 @@ def byt5_frame(folder: Path) -> tuple[Frame, int] | None:
     Raises:
         ValueError: the files say something that is not so there.
     """
-    beside = _beside(folder)
-    if _class_of(beside.config) != "ByT5" or (folder / "tokenizer.json").is_file():
+    beside = declared.declared(folder)
+    if beside.kind != "ByT5" or (folder / "tokenizer.json").is_file():
         return None
     where = folder / "tokenizer_config.json"
     for role, name in {"pad": BYT5.pad, "eos": BYT5.end, "unk": BYT5.unknown}.items():
@@ -150,9 +137,10 @@ def byt5_frame(folder: Path) -> tuple[Frame, int] | None:
     return frame, max(spare, *(i + 1 - bytes_end for i in beside.added), 0)
 
 
-def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+def _whole(path: Path, beside: Declared) -> tuple[Tokenizer, Frame]:
     """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
     backend = _backend(path, beside)
+    declared.add(path, backend, beside)
     if (said := _said(beside, backend)) is not None:
         if said.languages:  # they are told anew
             pipeline.surround(backend, said)
@@ -160,37 +148,30 @@ def _whole(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
     roles = _roles(beside, backend, special)
     before, between, after = _surroundings(path, backend)
-    flags = [beside.config.get("add_bos_token"), beside.config.get("add_eos_token")]
-    around = {roles.get("bos"), roles.get("eos")}
-    override = flags != [None, None] and {*before, *between, *after} <= around
-    if override:
-        begin = (roles["bos"],) if flags[0] and "bos" in roles else ()
-        finish = (roles["eos"],) if flags[1] and "eos" in roles else ()
-        before, between, after = begin, finish + begin, finish
     frame = _frame(path, roles, beside, backend, (before, between, after))
     frame = _in_languages(frame, special, backend)
-    backend.add_special_tokens([n for n in names(frame) if n not in special])
-    if override or frame.languages:
+    pipeline.add_special(backend, [n for n in names(frame) if n not in special])
+    if frame.languages:
         pipeline.surround(backend, frame)
     return backend, frame
 
 
-def _backend(path: Path, beside: _Folder) -> Tokenizer:
+def _backend(path: Path, beside: Declared) -> Tokenizer:
     """Read the pipeline, and refuse what the library would take, but fail with later."""
-    state = _json(path)
-    declared = set(beside.roles.values())
+    state = declared.read_json(path)
     added = state.get("added_tokens") or []
-    if not isinstance(added, list) or not all(_is_token(token) for token in added):
+    if not isinstance(added, list) or not all(declared.is_token(token) for token in added):
         raise ValueError(f"{path}: added_tokens must be a list of tokens")
     for token in added:
-        token["special"] = bool(token.get("special")) or token["content"] in declared
-    try:
-        _check_prefix(state.get("model"))
-        # Lengths at which its file pads and cuts are the caller's business, and would look like a
-        # part of every text.
-        backend = Tokenizer.from_str(json.dumps({**state, "padding": None, "truncation": None}))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{path} is no tokenizer file: {error}") from error
+        token["special"] = bool(token.get("special")) or beside.special(token["content"])
+    limits.check(path, state)
+    _check_pieces(path, state.get("model"))
+    state = _without_dropout(path, state)
+    # Lengths at which its file pads and cuts are the caller's business, and would look like a part
+    # of every text.
+    written = json.dumps({**state, "padding": None, "truncation": None})
+    with limits.library(f"{path} is no tokenizer file"):
+        backend = Tokenizer.from_str(written)
     for token in added:
         if backend.token_to_id(token["content"]) != token.get("id"):
             raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
@@ -200,16 +181,44 @@ def _backend(path: Path, beside: _Folder) -> Tokenizer:
     return backend
 
 
-def _check_prefix(model: Any) -> None:
-    """Refuse merges whose right part lacks the prefix of what continues a word: a panic there."""
-    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
-    if not prefix:
+def _without_dropout(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Leave out dropout, by which merges are passed over at random (Provilkov et al. 2020).
+
+    arXiv:1910.13267: it is for training, and texts are then cut without it.
+    """
+    model = state.get("model")
+    if not isinstance(model, dict) or not model.get("dropout"):
+        return state
+    _log.warning(
+        "%s: model.dropout is %s; texts are cut without it, always in the same way",
+        path, model["dropout"],
+    )  # fmt: skip
+    return {**state, "model": {**model, "dropout": None}}
+
+
+def _check_pieces(path: Path, model: Any) -> None:
+    """Refuse what the library would panic at, or believe and build a table for.
+
+    That is merges whose right part lacks the prefix of what continues a word, and ids far above the
+    number of pieces.
+    """
+    if not isinstance(model, dict):
         return
-    for merge in model.get("merges") or []:
+    vocab = model.get("vocab")
+    if isinstance(vocab, dict):
+        most = 2 * len(vocab) + 1000
+        for piece, i in vocab.items():
+            if type(i) is not int or not 0 <= i <= most:
+                raise ValueError(
+                    f"{path}: model.vocab: {piece!r} must have an id from 0 to {most}, as there "
+                    f"are {len(vocab)} pieces, got {i!r}"
+                )
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    for merge in merges if prefix and isinstance(merges, list) else ():
         pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not str(pair[-1]).startswith(str(prefix)):
+        if not (isinstance(pair, list) and pair and str(pair[-1]).startswith(str(prefix))):
             raise ValueError(
-                f"the right part of the merge {merge!r} does not begin with {prefix!r}"
+                f"{path}: model.merges: the right part of {merge!r} does not begin with {prefix!r}"
             )
 
 
@@ -224,10 +233,6 @@ def _check_model(path: Path, model: dict[str, Any]) -> None:
         raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
     if len(set(vocab.values())) < len(vocab):
         raise ValueError(f"{path}: two pieces of the vocabulary have the same id")
-
-
-def _is_token(token: Any) -> bool:
-    return isinstance(token, dict) and isinstance(token.get("content"), str)
 
 
 def _lost(processor: Any) -> list[str]:
@@ -245,10 +250,10 @@ def _lost(processor: Any) -> list[str]:
     return [name for name in used if name not in known] + _lost(processor.get("processors"))
 
 
-def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+def _word_piece(path: Path, beside: Declared) -> tuple[Tokenizer, Frame]:
     """Read BERT's vocab.txt: one piece a line, its id is the number of the line, from 0."""
     _expect(path, beside, _BERT_LIKE)
-    lines = _text(path).rstrip("\n").split("\n")
+    lines = declared.read_text(path).rstrip("\n").split("\n")
     vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
     roles = _roles(beside, None, set(vocab))
     lacking = [role for role in ("pad", "unk", "cls", "sep") if roles.get(role) not in vocab]
@@ -280,9 +285,9 @@ def _word_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     return _complete(path, backend, frame, beside), frame
 
 
-def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+def _merged(path: Path, merges_path: Path, beside: Declared) -> tuple[Tokenizer, Frame]:
     """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
-    vocab = _json(path)
+    vocab = declared.read_json(path)
     if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
         raise ValueError(f"{path} must map every piece to its id, a whole number")
     if len(set(vocab.values())) < len(vocab):
@@ -303,25 +308,47 @@ def _merged(path: Path, merges_path: Path, beside: _Folder) -> tuple[Tokenizer, 
             vocab, merges, roles.get("unk"), end_of_word="</w>", lowercase=lowercase
         )
     else:
-        _expect(path, beside, _GPT2_LIKE)
         if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
             raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
-        backend = pipeline.byte_bpe(vocab, merges)
-        space = bool(beside.config.get("add_prefix_space", False))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=True)
-        if {"<s>", "</s>", "<mask>"} <= set(vocab):  # RoBERTa, BART
-            around = (("<s>",), ("</s>", "</s>"), ("</s>",))
+        backend = _byte_level(path, beside, vocab, merges)
+        around = _around_bytes(beside, roles, set(vocab))
     frame = _frame(path, roles, beside, backend, around)
     return _complete(path, backend, frame, beside), frame
 
 
-def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
+def _byte_level(
+    path: Path, beside: Declared, vocab: Mapping[str, int], merges: list[tuple[str, str]]
+) -> Tokenizer:
+    """Build the pipeline of bytes that the family of a folder has."""
+    kind = (beside.kind or beside.model_type).lower().replace("-", "").replace("_", "")
+    if kind not in _BYTE_LEVEL:
+        raise ValueError(
+            f"{path}: what the tokenizer of {beside.kind or beside.model_type!r} does with such "
+            "files is not known; save it with transformers as tokenizer.json first"
+        )
+    space = bool(beside.config.get("add_prefix_space", False))
+    return pipeline.byte_bpe(vocab, merges, space=space)
+
+
+def _around_bytes(
+    beside: Declared, roles: Mapping[str, str], vocab: set[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return what such a folder's tokenizer puts before, between and after texts."""
+    if {"<s>", "</s>", "<mask>"} <= vocab:  # RoBERTa, BART
+        return ("<s>",), ("</s>", "</s>"), ("</s>",)
+    begin = (roles["bos"],) if beside.config.get("add_bos_token") and "bos" in roles else ()
+    finish = (roles["eos"],) if beside.config.get("add_eos_token") and "eos" in roles else ()
+    return begin, finish + begin, finish
+
+
+def _sentence_piece(path: Path, beside: Declared) -> tuple[Tokenizer, Frame]:
     """Read a SentencePiece file, with what the code of its family does besides."""
     try:
         model = sentencepiece.parse(path.read_bytes())
         family = families.family_of(
             model,
-            *_names(beside),
+            beside.kind,
+            beside.model_type,
             numbered_elsewhere=(path.parent / "dict.txt").is_file(),
         )
         model = families.renumbered(family, model)
@@ -338,18 +365,14 @@ def _sentence_piece(path: Path, beside: _Folder) -> tuple[Tokenizer, Frame]:
     return _complete(path, backend, frame, beside), frame
 
 
-def _complete(path: Path, backend: Tokenizer, frame: Frame, beside: _Folder) -> Tokenizer:
+def _complete(path: Path, backend: Tokenizer, frame: Frame, beside: Declared) -> Tokenizer:
     """Add what other files add to a vocabulary, then the frame."""
-    for i, token in sorted(beside.added.items()):
-        backend.add_tokens([token])
-        if (found := backend.token_to_id(token.content)) != i:
-            raise ValueError(
-                f"{path}: {token.content!r} should have the id {i}, but would have {found}"
-            )
-    return pipeline.finish(backend, frame)
+    own = (frame.mask,) if beside.kind in _MASK_TAKES_SPACE else ()
+    declared.add(path, backend, beside, lstrip=own)
+    return pipeline.finish(backend, frame, lstrip=own)
 
 
-def _said(beside: _Folder, backend: Tokenizer) -> Frame | None:
+def _said(beside: Declared, backend: Tokenizer) -> Frame | None:
     """Return the frame that Unmask itself has written."""
     written = beside.config.get("unmask")
     if not isinstance(written, dict) or "frame" not in written:
@@ -362,10 +385,11 @@ def _said(beside: _Folder, backend: Tokenizer) -> Frame | None:
     return frame
 
 
-def _roles(beside: _Folder, backend: Tokenizer | None, special: set[str]) -> dict[str, str]:
+def _roles(beside: Declared, backend: Tokenizer | None, special: set[str]) -> dict[str, str]:
     """Name the token of each role: as declared, otherwise by the usual names among `special`."""
     known = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
     known = known | {token.content for token in beside.added.values()}
+    known |= {name for name in beside.roles.values() if name is not None}
     found: dict[str, str] = {}
     for role, usual in _USUAL.items():
         if role in beside.roles:
@@ -380,7 +404,7 @@ def _roles(beside: _Folder, backend: Tokenizer | None, special: set[str]) -> dic
 def _frame(
     path: Path,
     roles: Mapping[str, str],
-    beside: _Folder,
+    beside: Declared,
     backend: Tokenizer,
     around: tuple[tuple[str, ...], ...],
 ) -> Frame:
@@ -435,19 +459,22 @@ def _in_languages(frame: Frame, special: set[str], backend: Tokenizer) -> Frame:
     )
 
 
-def _decoder_start(beside: _Folder, backend: Tokenizer) -> str | None:
+def _decoder_start(beside: Declared, backend: Tokenizer) -> str | None:
     i = beside.model.get("decoder_start_token_id")
     return backend.id_to_token(i) if isinstance(i, int) and i >= 0 else None
 
 
 def _surroundings(path: Path, backend: Tokenizer) -> tuple[tuple[str, ...], ...]:
     """Find what a pipeline puts before, between and after texts, by trying it."""
-    probe = next(
-        (t for t in ("a", "1", ".", "the") if backend.encode(t, add_special_tokens=False).ids), None
-    )
+    with limits.library(f"{path} fails on a text"):
+        read = (
+            t for t in ("a", "1", ".", "the") if backend.encode(t, add_special_tokens=False).ids
+        )
+        probe = next(read, None)
     if probe is None:
         raise ValueError(f"{path}: even 'a' and '1' have no tokens")
-    one, two = backend.encode(probe), backend.encode(probe, probe)
+    with limits.library(f"{path} fails on a text"):
+        one, two = backend.encode(probe), backend.encode(probe, probe)
     order = [list(dict.fromkeys(i for i in x.sequence_ids if i is not None)) for x in (one, two)]
     if order != [[0], [0, 1]]:
         raise ValueError(f"{path}: post_processor does not give one text, or two in their order")
@@ -469,7 +496,7 @@ def _outside(
 def _merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Read merges.txt: two pieces a line, the first merge first."""
     merges: list[tuple[str, str]] = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(declared.read_text(path).split("\n"), 1):
         line = line.rstrip("\r")
         if not line or (number == 1 and line.startswith("#version")):
             continue
@@ -493,81 +520,10 @@ def _merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
     return merges
 
 
-def _beside(folder: Path) -> _Folder:
-    config = _optional(folder / "tokenizer_config.json")
-    declared = _optional(folder / "special_tokens_map.json") | config
-    roles: dict[str, str | None] = {}
-    for role in _USUAL:
-        if (key := f"{role}_token") in declared:
-            roles[role] = _name(folder, key, declared[key])
-    return _Folder(folder, config, roles, _added(folder, config), _optional(folder / "config.json"))
-
-
-def _added(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
-    """Read the tokens added to a vocabulary file, from either of the places where they are said."""
-    added: dict[int, AddedToken] = {}
-    for name, i in _optional(folder / "added_tokens.json").items():
-        if type(i) is not int:
-            raise ValueError(f"{folder / 'added_tokens.json'} must map tokens to ids, got {i!r}")
-        added[i] = AddedToken(name, normalized=False)
-    decoder = config.get("added_tokens_decoder") or {}
-    if not isinstance(decoder, dict) or not all(
-        str(i).isdecimal() and _is_token(token) for i, token in decoder.items()
-    ):
-        raise ValueError(
-            f"{folder / 'tokenizer_config.json'}: added_tokens_decoder must map ids to tokens"
-        )
-    for i, token in decoder.items():
-        flags = {
-            k: bool(token.get(k))
-            for k in ("single_word", "lstrip", "rstrip", "normalized", "special")
-        }
-        added[int(i)] = AddedToken(token["content"], **flags)
-    return added
-
-
-def _name(folder: Path, key: str, value: Any) -> str | None:
-    """Return a token that is written as its name, or as a table with its `content`."""
-    name = value.get("content") if isinstance(value, dict) else value
-    if name is not None and not isinstance(name, str):
-        raise ValueError(
-            f"{folder / 'tokenizer_config.json'}: {key} must be a token, got {value!r}"
-        )
-    return name
-
-
-def _expect(path: Path, beside: _Folder, known: tuple[str, ...]) -> None:
+def _expect(path: Path, beside: Declared, known: tuple[str, ...]) -> None:
     """Refuse a folder that names a class of tokenizers which reads such a file otherwise."""
-    if _class_of(beside.config) not in (*known, ""):
+    if beside.kind not in (*known, ""):
         raise ValueError(
             f"{path}: a {beside.config['tokenizer_class']} does more than this file says; "
             "save it with transformers as tokenizer.json first"
         )
-
-
-def _class_of(config: Mapping[str, Any]) -> str:
-    """Return the tokenizer's class in transformers in short ("Bert"), "" for a general one."""
-    name = str(config.get("tokenizer_class") or "")
-    short = name.removesuffix("Fast").removesuffix("Tokenizer")
-    return "" if short in ("PreTrained", "TokenizersBackend") else short
-
-
-def _optional(path: Path) -> dict[str, Any]:
-    return _json(path) if path.is_file() else {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error

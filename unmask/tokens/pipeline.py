@@ -17,7 +17,7 @@ from tokenizers import (
     processors,
 )
 
-from unmask.tokens import sentencepiece
+from unmask.tokens import limits, sentencepiece
 from unmask.tokens.vocabulary import SUMMARY, ByteCut, Frame, names, sentinels
 
 SPACE = "▁"
@@ -319,7 +319,13 @@ def _splits(model: sentencepiece.Model) -> list[pre_tokenizers.PreTokenizer]:
     return [pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+|{SPACE}+"), "isolated")]
 
 
-def finish(backend: Tokenizer, frame: Frame, *, rising: bool = False) -> Tokenizer:
+def finish(
+    backend: Tokenizer,
+    frame: Frame,
+    *,
+    rising: bool = False,
+    lstrip: Sequence[str | None] | None = None,
+) -> Tokenizer:
     """Make a frame's tokens special, with new ids if they have none, and put them around texts.
 
     Args:
@@ -327,15 +333,17 @@ def finish(backend: Tokenizer, frame: Frame, *, rising: bool = False) -> Tokeniz
         frame: which tokens, and where.
         rising: give sentinels that are new rising ids (ByT5); otherwise the first gets the highest
             id (T5).
+        lstrip: new tokens that take the spaces before them; None: the mask, where spaces are
+            tokens, so that one typed in a text takes the place of a word with its space.
     """
     marks = sentinels(frame)
     wanted = [*names(frame), *(marks if rising else marks[::-1])]
     known = backend.get_vocab(with_added_tokens=True)
     wanted.sort(key=lambda name: known.get(name, len(known)))  # stable: new ones stay in order
-    # A mask typed in a text takes the place of a word together with the space before it, where
-    # spaces are tokens.
-    spaced = not isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-    add_special(backend, wanted, lstrip=(frame.mask,) if spaced else ())
+    if lstrip is None:
+        words = isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        lstrip = () if words else (frame.mask,)
+    add_special(backend, wanted, lstrip=lstrip)
     surround(backend, frame)
     return backend
 
@@ -431,10 +439,13 @@ def _single_spaces() -> list[normalizers.Normalizer]:
 
 
 def _precompiled(charsmap: bytes) -> normalizers.Normalizer:
-    try:
+    if (growth := limits.charsmap_growth(charsmap)) > limits.MOST_GROWTH:
+        raise ValueError(
+            f"its normalization rules write {growth:.0f} characters for one; at most "
+            f"{limits.MOST_GROWTH} are read"
+        )
+    with limits.library("its normalization rules cannot be read"):
         return normalizers.Precompiled(charsmap)
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"its normalization rules cannot be read ({error})") from error
 
 
 def _sentence_piece_model(model: sentencepiece.Model) -> Tokenizer:

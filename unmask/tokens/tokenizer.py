@@ -21,7 +21,7 @@ from jaxtyping import Int
 from unmask.batch import Tokens
 from unmask.config import to_dict
 from unmask.files import write_whole
-from unmask.tokens import code_points, pipeline, spelled, subwords
+from unmask.tokens import code_points, limits, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
 from unmask.tokens.files import byt5_frame, code_points_frame, read
 from unmask.tokens.marks import WordStarts, is_sign, with_sentences, word_characters
@@ -77,6 +77,8 @@ class Tokenizer:
     """The same by name."""
     size: int
     """Number of ids: one more than the highest."""
+    where: str = "the tokenizer"
+    """Where it was read from, for messages."""
     source: "Tokenizer | None" = None
     """Reads sources, where these have a vocabulary of their own."""
 
@@ -146,7 +148,7 @@ class Tokenizer:
 
     def _beside(self) -> dict[str, Any] | None:
         """Return what a copy has besides its saved form."""
-        return None if self.source is None else {"source": self.source}
+        return {"where": self.where} | ({} if self.source is None else {"source": self.source})
 
     def encode(self, text: str, *, special: bool = False) -> Tokens:
         """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
@@ -164,9 +166,9 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts at once, on all cores."""
-        encodings = self._ready(texts, special=special).encode_batch(
-            list(texts), add_special_tokens=False
-        )
+        ready = self._ready(texts, special=special)
+        with limits.library(f"{self.where} fails on a text"):
+            encodings = ready.encode_batch(list(texts), add_special_tokens=False)
         found = [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
         return [tokens.turned() for tokens in found] if self.frame.backward else found
 
@@ -174,9 +176,9 @@ class Tokenizer:
         self, texts: Sequence[str], *, special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
         """Return the ids of `encode_batch` alone, which takes less time than the marks."""
-        encodings = self._ready(texts, special=special).encode_batch_fast(
-            list(texts), add_special_tokens=False
-        )
+        ready = self._ready(texts, special=special)
+        with limits.library(f"{self.where} fails on a text"):
+            encodings = ready.encode_batch_fast(list(texts), add_special_tokens=False)
         found = [self._ids(encoding, special) for encoding in encodings]
         return [ids[::-1].copy() for ids in found] if self.frame.backward else found
 
@@ -188,7 +190,8 @@ class Tokenizer:
         """
         read = _checked(ids)
         read = read[::-1] if self.frame.backward else read
-        return self._backend.decode(read, skip_special_tokens=skip_special)
+        with limits.library(f"{self.where} fails on ids"):
+            return self._backend.decode(read, skip_special_tokens=skip_special)
 
     @property
     def end_of_word(self) -> str | None:
@@ -303,7 +306,9 @@ class Tokenizer:
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
-        encoding = self._ready([text], special=False).encode(text, add_special_tokens=False)
+        ready = self._ready([text], special=False)
+        with limits.library(f"{self.where} fails on a text"):
+            encoding = ready.encode(text, add_special_tokens=False)
         return encoding.offsets[::-1] if self.frame.backward else encoding.offsets
 
     def save(
@@ -375,7 +380,9 @@ class Tokenizer:
             return ByT5Tokenizer(*of_bytes)
         known = spelled.read(Path(folder))
         backend, frame = read(Path(folder))
-        return cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
+        made = cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
+        made.where = str(folder)
+        return made
 
     def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
