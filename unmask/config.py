@@ -3,8 +3,12 @@
 Unknown keys are errors; `kind` names the member of a union.
 """
 
+import ast
 import dataclasses
 import difflib
+import json
+import keyword
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -29,6 +33,66 @@ def to_dict(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: to_dict(v) for k, v in value.items()}
     return value
+
+
+def written(value: Any) -> str:
+    """Write plain data as code, which `read_written` reads: Learned(length=512, offset=0).
+
+    A word stands without quotes where it can, a table without a kind is dict(a=1).
+    """
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{k}={written(v)}" for k, v in value.items() if k != "kind")
+        return f"{value.get('kind', 'dict')}({inside})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(written, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        short = f"{value:.10g}"
+        return short if float(short) == value else repr(value)
+    if isinstance(value, str):
+        plain = value.isidentifier() and value not in _WORDS and not keyword.iskeyword(value)
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+_WORDS = {
+    "none": None, "None": None, "true": True, "True": True, "false": False, "False": False,
+    "inf": math.inf, "nan": math.nan,
+}  # fmt: skip
+
+
+_A_VALUE = "a value such as Kind(name=1, other=[2, none])"
+
+
+def read_written(text: str) -> Any:
+    """Read what `written` writes; nothing is called.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        return _literal(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"must be {_A_VALUE}, got {text!r:.200}") from None
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+        inside = {one.arg: _literal(one.value) for one in node.keywords if one.arg is not None}
+        if len(inside) == len(node.keywords):
+            return inside if node.func.id == "dict" else {"kind": node.func.id} | inside
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(one) for one in node.elts]
+    if isinstance(node, ast.Name):
+        return _WORDS.get(node.id, node.id)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _literal(node.operand)
+        if isinstance(number, int | float):
+            return -number
+    raise ValueError(f"must be {_A_VALUE}, got {ast.unparse(node)!r:.200}")
 
 
 def from_dict(kind: type[T], data: Any, where: str = "") -> T:

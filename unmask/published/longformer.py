@@ -67,6 +67,8 @@ def _is_window(width: Any) -> bool:
 def _write(a: Architecture) -> dict[str, Any]:
     near = a.window or (None,)
     both = [2 * (near[i % len(near)] or 0) for i in range(a.n_layers)]
+    if a.causal:
+        raise ValueError("Longformer's format is of networks that see texts as a whole")
     if not (a.global_attention and all(both)):
         raise ValueError(
             "Longformer's format has a window in each layer and global attention, "
@@ -84,7 +86,9 @@ KEYS = Keys(
     """,
     roberta.KEYS,
 )
-FIELDS = replace(roberta.fields("longformer", "Longformer"), keys=KEYS, read=_read, write=_write)
+FIELDS = replace(
+    roberta.fields("longformer", "Longformer"), keys=KEYS, read=_read, write=_write, forward={}
+)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from unmask.box import BOX
-from unmask.config import to_dict
+from unmask.config import to_dict, written
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import FineTuning, Published
 from unmask.published.catalogue import published
@@ -16,7 +16,7 @@ from unmask.serving.earlier import recipe_of
 from unmask.serving.folders import is_card
 from unmask.serving.pipeline import load
 from unmask.serving.spaces import describe_space, described, is_vectors
-from unmask.serving.words import NARROW, Number, expression, memory, short
+from unmask.serving.words import NARROW, Number, memory, short
 from unmask.training.recipe import Recipe
 
 
@@ -137,15 +137,15 @@ def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for name, said in _rows(facts).items():
         yield f"{name:24}{said}"
-    stacks = facts["architecture"]
-    if "decoder" not in stacks:
-        stacks = {"network": stacks}
-    for name, stack in stacks.items():
-        if isinstance(stack, Mapping):
-            yield ""
-            yield name
-            yield from _fields(stack)
-    if stacks.get("shared") is True:
+    yield ""
+    yield "recipe"
+    recipe = {name: facts[name] for name in ("length", "batch_tokens", "rate")}
+    yield from _fields(recipe | facts["training"])
+    for name, stack in _stacks(facts["architecture"]).items():
+        yield ""
+        yield f"architecture{name and '.' + name}"
+        yield from _fields(stack)
+    if facts["architecture"].get("shared") is True:
         yield ""
         yield "the layers of both are the same"
 
@@ -157,26 +157,41 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
     if flops := facts["flops_per_token"]:  # there is none where no step is one of a network
         rows["memory"] += f"; to train, {training} and activations"
         rows["to train"] = f"{_short(flops)}FLOP a token, in rows of {facts['length']}"
-    rows["recipe"] = f"{facts['batch_tokens']:,} tokens a step, peak rate {facts['rate']:g}"
-    if facts["training"]:
-        rows["with"] = ", ".join(f"{k} {_part(v)}" for k, v in facts["training"].items())
     if facts["finetuning"] != to_dict(FineTuning()):
-        rows["fine-tuning"] = _part(facts["finetuning"])
+        rows["fine-tuning"] = written(facts["finetuning"])
     rows |= {
-        "objective": _part(facts["objective"]),
-        "tokenizer": _part(facts["tokenizer"]["vocabulary"]),
+        "tokenizer": written(facts["tokenizer"]["vocabulary"]),
+        "objective": written(facts["objective"]),
     }
-    return rows | {f"head {name}": _part(spec) for name, spec in facts["heads"].items()}
+    return rows | {f"heads.{name}": written(spec) for name, spec in facts["heads"].items()}
+
+
+def settings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what a description says of a model's recipe: `key`, `value`, as `--set` takes them."""
+    yield "objective", written(facts["objective"])
+    for name, spec in facts["heads"].items():
+        yield f"heads.{name}", written(spec)
+    for name in ("length", "batch_tokens", "rate"):
+        yield name, written(facts[name])
+    for name, value in facts["training"].items():
+        yield name, written(value)
+    for name, stack in _stacks(facts["architecture"]).items():
+        for key, value in stack.items():
+            if key != "kind":
+                yield f"architecture{name and '.' + name}.{key}", written(value)
+
+
+def _stacks(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the stacks of a network by name; where there is one, it has none."""
+    if "decoder" not in architecture:
+        return {"": architecture}
+    return {name: part for name, part in architecture.items() if isinstance(part, Mapping)}
 
 
 def _fields(stack: Mapping[str, Any]) -> Iterator[str]:
     for name, value in stack.items():
         if name != "kind" and value is not None:
-            yield f"  {name:22}{_part(value)}"
-
-
-def _part(value: Any) -> str:
-    return expression(value).replace(NARROW, " ")
+            yield f"  {name:22}{written(value)}"
 
 
 def _short(n: Number) -> str:

@@ -4,13 +4,14 @@ A TOML file is a difference to a card's recipe, `--set` one to the file's.
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import from_dict, read_toml, to_dict
+from unmask.config import from_dict, read_toml, read_written, to_dict
 from unmask.hiding.objectives import Objective
 from unmask.training.schedule import WSD, Linear, Schedule
 from unmask.vectors.learning import Method
@@ -360,8 +361,8 @@ def _parsed(change: str | Mapping[str, Any], said: str) -> Mapping[str, Any]:
 def parse(change: str) -> dict[str, Any]:
     """Turn `schedule.warmup=0.1` into {"schedule": {"warmup": 0.1}}.
 
-    The value is read as TOML (numbers, `true`, lists, inline tables); `none` is None, and anything
-    else a string.
+    The value is read as TOML (numbers, `true`, lists, inline tables), or as `unmask show` writes
+    it: `Learned(length=512)`, `[none, 64]`. `none` is None, and anything else a string.
 
     Raises:
         ValueError: there is no `=`, or nothing before it.
@@ -439,5 +440,15 @@ def _value(text: str) -> Any:
     try:
         read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        return text
+        return _as_shown(text)
     return read["value"] if set(read) == {"value"} else text
+
+
+def _as_shown(text: str) -> Any:
+    """Read a list or a value with a kind, as `unmask show` writes it; all else is a string."""
+    if not (text.startswith("[") or re.fullmatch(r"[A-Za-z]\w*\(.*\)", text, re.DOTALL)):
+        return text
+    try:
+        return read_written(text)
+    except ValueError:
+        return text

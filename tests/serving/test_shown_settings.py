@@ -1,0 +1,64 @@
+"""What `unmask show` writes can be given to `--set`, and is then what it was."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from unmask.config import from_dict, read_written, to_dict, written
+from unmask.published.catalogue import MODELS
+from unmask.serving.describe import card_facts, settings
+from unmask.serving.pretrain import card_recipe
+from unmask.training.recipe import Recipe, changed, parse
+
+VALUES = (
+    None, True, False, 0, -3, 128_256, 0.15, 1e-5, 500_000.0, float("inf"), "silu", "both ways",
+    "none", "true", "lambda", "a-b", "ü", [], [None, 64, [1, "x"]], {"kind": "Muon"},
+    {"kind": "Rotary", "theta": 1e4, "scaling": {"kind": "Slower", "factor": 2.0}},
+    {"kind": "Hide", "choose": {"kind": "Words", "rate": 0.15}, "list": [{"a": 1}]}, {"a": {}},
+)  # fmt: skip
+
+
+def lists(value: Any) -> Any:
+    """Return the same with lists for tuples."""
+    if isinstance(value, list | tuple):
+        return [lists(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: lists(one) for key, one in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
+    assert read_written(written(value)) == value
+    assert parse(f"key={written(value)}") == {"key": value}
+
+
+@pytest.mark.parametrize(
+    "text", ["a.b(c=1)", "f(1)", "[x for x in y]", "f(**{})", "__import__('os')", "1 +", "(" * 500]
+)
+def test_what_is_no_value_is_none_and_nothing_is_called(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a value such as"):
+        read_written(text)
+
+
+def test_all_that_is_shown_of_all_cards_parses_back() -> None:
+    n = 0
+    for card in MODELS.values():
+        facts = lists(card_facts(card))
+        for key, value in settings(facts):
+            read = parse(f"{key}={value}")
+            wanted: Any = facts if key.split(".")[0] in facts else facts["training"]
+            for part in key.split("."):
+                read, wanted = read[part], wanted[part]
+            assert read == wanted, (card.name, key, value)
+            n += 1
+    assert n > 10_000
+
+
+@pytest.mark.parametrize("name", ["bert-mini", "llama-mini", "t5-mini", "lstm-mini", "unilm-mini"])
+def test_a_recipe_takes_what_is_shown(name: str) -> None:
+    recipe = card_recipe(name)
+    said = [f"{key}={value}" for key, value in settings(card_facts(MODELS[name]))]
+    again = changed(recipe, said)
+    assert from_dict(Recipe, {**to_dict(again), "architecture": {}, "heads": {}}) == recipe
