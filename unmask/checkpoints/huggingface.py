@@ -29,6 +29,7 @@ from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import AfterSource, ByMask, ByNext, Language
 from unmask.heads.model import HeadSpec, Model, kept_with
+from unmask.heads.pooler import Pooler
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.hiding.objectives import GPT, MASKED, XLNET, Objective
@@ -47,6 +48,7 @@ from unmask.vectors.learning import METHODS, Method
 HUB = "hf:"
 SEVERAL_LABELS = "multi_label_classification"
 """The `problem_type` of a model whose labels may hold together."""
+POOLER = "pooler.dense.weight"
 OWN = "unmask"
 """Where config.json says heads that no class of transformers has; their tensors have our names."""
 SOURCE = "source"
@@ -134,6 +136,7 @@ def open_folder(
     specs = dict(_heads(card, theirs, labels, folder) if heads is None else heads)
     check_tied(folder, card, theirs, state, language="language" in specs and over is None)
     specs = _as_stored(specs, card.names, state, card.fields.language(theirs))
+    card = replace(card, pooled=_pooled(card.names, specs, state))
     model, read = _fill(card, specs, state, folder, seed)
     tokenizer = _tokenizer(folder, model.vocab_size)
     source = source_of(card.architecture)
@@ -379,6 +382,17 @@ def _as_stored(
     return {name: found(spec) for name, spec in heads.items()}
 
 
+def _pooled(
+    names: Names, heads: Mapping[str, HeadSpec], state: Mapping[str, Tensor]
+) -> Pooler | None:
+    """Return the map above the first token that a folder has, if no head holds it."""
+    if names.theirs_of(POOLER, state) is None:
+        return None
+    dense = [n for n, spec in heads.items() if isinstance(spec, Labels) and spec.dense]
+    held = {one for name in dense for one in names.names_of(f"heads.{name}.dense.weight")}
+    return None if held.intersection(names.names_of(POOLER)) else Pooler()
+
+
 def _placeless(decoder: Any, names: Names, state: Mapping[str, Tensor]) -> bool:
     table = "heads.language.decoder.table"
     there = names.theirs_of(f"{table}.weight", state) is not None
@@ -411,8 +425,8 @@ def _fill(
     if read.missing or computed:
         model = card.build(heads).initialize(seed, known=read.tensors)
     model.load_state_dict(tensors, strict=False, assign=True)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.startswith("pooler."))
     return model, read
 
 

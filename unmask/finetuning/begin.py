@@ -177,8 +177,7 @@ def _converted(opened: Opened, task: Task, auxiliary: float | None, learned: boo
         raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
     check_fit(opened.tokenizer, opened.model.vocab_size, opened.card.name)
     there = {n: x for n, x in opened.model.kept().items() if n not in opened.missing}
-    poolers = [LABEL, CHOICE, *([opened.card.pooler] if opened.card.pooler else ())]
-    if opened.card.pooler and not _pooler(there, poolers, LABEL):
+    if opened.card.pooler and not _shared(opened.card, there, LABEL, ("dense",)):
         task = without_pooler(task)
     task = framed(task, opened.card, opened.tokenizer, learned=learned)
     tokenizer = with_tokens(task, opened.tokenizer)
@@ -194,10 +193,12 @@ def _converted(opened: Opened, task: Task, auxiliary: float | None, learned: boo
             task = replace(task, labels=opened.labels)
             wanted = _heads(task, opened.card, auxiliary)
     elif isinstance(spec := wanted[head], Labels) and spec.dense:
-        kept |= _pooler(there, poolers, head)
-    extra = [n for n in there if n not in kept]
+        below = ("dense", "norm") if spec.norm else ("dense",)
+        kept |= _shared(opened.card, there, head, below)
+    used = {id(x) for x in kept.values()}
+    extra = [n for n, x in there.items() if n not in kept and id(x) not in used]
     return Beginning(
-        card=replace(grown(opened.card, tokenizer), heads=wanted),
+        card=replace(grown(opened.card, tokenizer), heads=wanted, pooled=None),
         tokenizer=tokenizer,
         tensors=kept,
         task=task,
@@ -238,16 +239,30 @@ def _same_network(a: HeadSpec, b: HeadSpec) -> bool:
     return True
 
 
-def _pooler(weights: Mapping[str, Tensor], poolers: Sequence[str], head: str) -> dict[str, Tensor]:
-    """Find the map before the scores of labels, by the names that it has in a head."""
-    ours = f"heads.{head}.dense"
-    for theirs in (f"heads.{name}.dense" for name in poolers):
-        found = {
-            name.replace(theirs, ours): x for name, x in weights.items() if name.startswith(theirs)
-        }
-        if found:
-            return found
-    return {}
+def _shared(
+    card: Published, weights: Mapping[str, Tensor], head: str, parts: Sequence[str]
+) -> dict[str, Tensor]:
+    """Find the maps below a head's scores among the weights of other heads, or of none.
+
+    Those that transformers calls alike, since it begins a head with them; of a network that it has
+    not, the map of another head of labels.
+    """
+    names, found = card.names, dict[str, Tensor]()
+    heads = {n: x for n, x in weights.items() if not n.startswith("backbone.")}
+    by_theirs = {name: x for n, x in heads.items() for name in names.names_of(n)}
+    others = [LABEL, CHOICE, *([card.pooler] if card.pooler else ())]
+    for part in parts:
+        for tail in ("weight", "bias"):
+            ours = f"heads.{head}.{part}.{tail}"
+            alike = [f"heads.{name}.{part}.{tail}" for name in others]
+            if there := [by_theirs[n] for n in names.names_of(ours) if n in by_theirs]:
+                found[ours] = there[0]
+            elif (
+                not card.fields.in_transformers
+                and (mine := next((weights[n] for n in alike if n in weights), None)) is not None
+            ):
+                found[ours] = mine
+    return found
 
 
 def _dropping(card: Published, rate: float | None) -> Published:

@@ -22,6 +22,7 @@ from unmask.heads.generator import Generator
 from unmask.heads.labels import Labels, LabelsHead, TokenLabels
 from unmask.heads.language import AfterSource, ByMask, ByNext, Language, LanguageHead
 from unmask.heads.neighbors import Neighbors
+from unmask.heads.pooler import Pooler
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.replaced import Replaced
@@ -160,9 +161,11 @@ class Model(nn.Module):
         self,
         architecture: Architecture | EncoderDecoderArchitecture,
         heads: Mapping[str, HeadSpec],
+        pooled: Pooler | None = None,
     ) -> None:
         super().__init__()
         self.architecture = architecture
+        self.pooled = pooled
         self.specs = dict(heads)
         self.backbone: Backbone = backbone(architecture)
         two = isinstance(architecture, EncoderDecoderArchitecture)
@@ -171,6 +174,8 @@ class Model(nn.Module):
         self.heads = nn.ModuleDict()
         for name, spec in heads.items():
             self.add(name, spec)
+        self.pooler = None if pooled is None else pooled.build(stack)
+        """A map of its own that no head reads."""
         self.adapters = nn.ModuleDict()
         """What stands beside the model's own weights; see `unmask.adapters.attach`."""
 

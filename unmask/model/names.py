@@ -153,15 +153,17 @@ class Names:
 
     def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
         """Return the tensor of theirs that one of ours is read from, if it is there."""
-        for rule in self.rules:
-            if len(rule.ours) == 1 and rule.operation not in _SECOND:
-                if (hit := _match(rule.ours[0], ours)) is None:
-                    continue
-                name = _fill(rule.theirs, hit[0]) + hit[1]
-                for known in (name, name.removeprefix(self.prefix)):
-                    if known in state:
-                        return state[known]
+        for name in self.names_of(ours):
+            for known in (name, name.removeprefix(self.prefix)):
+                if known in state:
+                    return state[known]
         return None
+
+    def names_of(self, ours: str) -> list[str]:
+        """List what one of our tensors may be called there; none: it is joined with others."""
+        rules = [r for r in self.rules if len(r.ours) == 1 and r.operation not in _SECOND]
+        hits = [(rule, _match(rule.ours[0], ours)) for rule in rules]
+        return [_fill(rule.theirs, hit[0]) + hit[1] for rule, hit in hits if hit is not None]
 
     def laid_out_for(self, ours: str, state: Collection[str]) -> bool:
         """Say whether theirs have what stands beside a module of ours, where lines say such."""

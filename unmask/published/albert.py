@@ -47,6 +47,7 @@ _HEADS = """
     heads.sentence_order.dense                   albert.pooler
     heads.label.dense                            albert.pooler
     heads.choice.dense                           albert.pooler
+    pooler.dense                                 albert.pooler
     heads.language.dense                         predictions.dense
     heads.language.norm                          predictions.LayerNorm
     heads.language.bias                          predictions.bias

@@ -71,6 +71,7 @@ NAMES = Names(
     heads.next_sentence.dense                    bert.pooler.dense
     heads.label.dense                            bert.pooler.dense
     heads.choice.dense                           bert.pooler.dense
+    pooler.dense                                 bert.pooler.dense
     heads.language.dense                         cls.predictions.transform.dense
     heads.language.norm                          cls.predictions.transform.LayerNorm
     heads.language.bias                          cls.predictions.bias

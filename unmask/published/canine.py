@@ -76,6 +76,7 @@ NAMES = Names(
     backbone.up.norm             canine.projection.LayerNorm
     heads.label.dense            canine.pooler.dense
     heads.choice.dense           canine.pooler.dense
+    pooler.dense                 canine.pooler.dense
     heads.label.out              classifier
     heads.choice.out             classifier
     heads.token_label.out        classifier

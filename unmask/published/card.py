@@ -7,6 +7,7 @@ from typing import Any, Literal
 from unmask.heads.labels import Labels
 from unmask.heads.language import ByMask
 from unmask.heads.model import HeadSpec, Model, OfVocabulary
+from unmask.heads.pooler import Pooler
 from unmask.hiding.objectives import Objective
 from unmask.hiding.targets import HiddenTarget
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -81,6 +82,8 @@ class Published:
     """What stands for a text that is embedded, unless something else is asked for."""
     pooler: str | None = None
     """The pretraining head whose map before the scores `labels` begins with, if any."""
+    pooled: Pooler | None = None
+    """A map above the first token that these weights have, and no head here reads."""
     objective: Objective | Method
     tokenizer: TokenizerSpec
     length: int
@@ -121,7 +124,7 @@ class Published:
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network, its weights not yet filled."""
-        model = Model(self.architecture, self.heads if heads is None else heads)
+        model = Model(self.architecture, self.heads if heads is None else heads, self.pooled)
         self.finish(model)
         return model
 

@@ -112,7 +112,7 @@ def from_roberta(short: Model, a: Architecture) -> Model:
         global_attention=True,
         position=replace(theirs.position, length=a.position.length),
     )
-    long = Model(own, short.specs)
+    long = Model(own, short.specs, short.pooled)
     weights = short.state_dict()
     table = weights.pop("backbone.position.table.weight")
     long.load_state_dict(weights, strict=False)

@@ -72,6 +72,7 @@ NAMES = Names(
     + """
     heads.next_sentence.dense                    roberta.pooler.dense
     heads.choice.dense                           roberta.pooler.dense
+    pooler.dense                                 roberta.pooler.dense
     heads.label.dense                            classifier.dense
     heads.label.out                              classifier.out_proj
     heads.choice.out                             classifier

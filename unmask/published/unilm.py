@@ -98,7 +98,7 @@ def from_bert(short: Model, wanted: Architecture) -> Model:
         name: replace(spec, forward=ByMask(FORWARD)) if isinstance(spec, Language) else spec
         for name, spec in short.specs.items()
     }
-    model = Model(replace(theirs, n_segments=n), specs)
+    model = Model(replace(theirs, n_segments=n), specs, short.pooled)
     weights = short.state_dict()
     name = "backbone.segments.weight"
     weights[name] = weights[name][torch.tensor(list(SEGMENTS.values()))]

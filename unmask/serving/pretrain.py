@@ -687,7 +687,7 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     if _lacks_subwords(opened.tokenizer, card):  # they are not published: new ones are learned
         opened = replace(opened, tokenizer=None)
     own = replace(card, architecture=opened.card.architecture, heads=opened.model.specs)
-    own = changed(own, recipe)
+    own = changed(replace(own, pooled=opened.card.pooled), recipe)
     with torch.device("meta"):
         model = own.build()
     weights = opened.model.state_dict()
@@ -700,7 +700,10 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
             f"{', '.join(other) or min(odd)}; leave that out, or begin from scratch"
         )
     model.load_state_dict(weights, assign=True)
-    return replace(opened, card=own, model=model.requires_grad_(True))
+    learned = model.requires_grad_(True)
+    if learned.pooler is not None:
+        learned.pooler.requires_grad_(False)
+    return replace(opened, card=own, model=learned)
 
 
 def _lacks_subwords(tokenizer: Tokenizer | None, card: Published) -> bool:
@@ -715,7 +718,7 @@ def _grown(opened: Opened, card: Published) -> Opened:
     if grow is None or not isinstance(wanted, Architecture):
         return opened
     model = grow(opened.model, wanted)
-    own = replace(card, architecture=model.architecture, heads=model.specs)
+    own = replace(card, architecture=model.architecture, heads=model.specs, pooled=model.pooled)
     return replace(opened, card=own, model=model)
 
 

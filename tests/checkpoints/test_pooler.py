@@ -1,0 +1,136 @@
+"""A pooler belongs to the model: it is kept, and a head begins with it as in transformers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference import albert, bert, longformer, modernbert, roberta, saved
+from safetensors.torch import load_file
+
+from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.finetuning.begin import begin
+from unmask.finetuning.tasks import Columns, Task
+from unmask.heads.labels import Labels
+from unmask.heads.pooler import Pooler
+from unmask.published.longformer import from_roberta
+from unmask.tokens.tokenizer import learn
+from unmask.tokens.vocabulary import BERT as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
+
+
+def canine(kind: str = "Model") -> Any:
+    import transformers as hf
+
+    config = hf.CanineConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        num_hash_buckets=64, max_position_embeddings=64, local_transformer_stride=16,
+    )  # fmt: skip
+    return getattr(hf, f"Canine{kind}")(config).eval()
+
+
+PLAIN: dict[str, Callable[[], Any]] = {
+    "bert": lambda: bert("BertModel"),
+    "roberta": lambda: roberta("Model"),
+    "xlm-roberta": lambda: roberta("Model", "XLMRoberta"),
+    "camembert": lambda: roberta("Model", "Camembert"),
+    "albert": lambda: albert("Model"),
+    "longformer": lambda: longformer("Model"),
+    "canine": canine,
+}
+"""Each family of theirs whose plain class has a pooler, which no head here reads."""
+LABELED = {
+    "bert": ("BertForSequenceClassification", "bert.pooler.dense"),
+    "albert": ("AlbertForSequenceClassification", "albert.pooler"),
+    "canine": ("CanineForSequenceClassification", "canine.pooler.dense"),
+    "roberta": ("RobertaForSequenceClassification", None),
+    "longformer": ("LongformerForSequenceClassification", None),
+}
+
+
+@pytest.mark.parametrize("family", PLAIN)
+def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path) -> None:
+    reference = PLAIN[family]()
+    opened = open_folder(saved(reference, tmp_path / "theirs"))
+    assert (opened.missing, opened.extra) == ((), ())
+    assert opened.card.pooled == opened.model.pooled == Pooler()
+    write_folder(tmp_path / "ours", opened.model, opened.card, opened.tokenizer, opened.labels)
+    theirs, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+    assert sum(p.numel() for p in reference.parameters()) == opened.model.parameter_count()
+    again, said = type(reference).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not said["unexpected_keys"]
+    text = torch.tensor([[5, 6, 7, 8] * 4])
+    with torch.no_grad():
+        pooled = [one(text).pooler_output for one in (reference, again.eval())]
+    assert torch.equal(*pooled)
+
+
+def test_a_pooler_stays_beside_other_heads(tmp_path: Path) -> None:
+    """As in `bert-base-uncased`, whose class is that of masks alone."""
+    theirs = saved(bert("BertForPreTraining"), tmp_path / "theirs")
+    opened = open_folder(theirs)
+    masked = open_folder(theirs, {"language": opened.model.specs["language"]})
+    assert masked.card.pooled == Pooler()
+    write_folder(tmp_path / "ours", masked.model, masked.card, None)
+    there = load_file(tmp_path / "ours" / "model.safetensors")
+    for tail in ("weight", "bias"):
+        pooler = opened.model.weights()[f"heads.next_sentence.dense.{tail}"]
+        assert torch.equal(there[f"bert.pooler.dense.{tail}"], pooler)
+
+
+def test_a_head_that_reads_the_pooler_holds_it(tmp_path: Path) -> None:
+    folder = saved(bert("BertModel"), tmp_path)
+    reading = open_folder(folder, {"label": Labels()})
+    assert reading.card.pooled is None
+    assert reading.model.pooler is None
+    beside = open_folder(folder, {"label": Labels(pool="mean", dense=False)})
+    assert beside.card.pooled == Pooler()
+
+
+@pytest.mark.parametrize("family", LABELED)
+def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    kind, name = LABELED[family]
+    folder = saved(PLAIN[family](), tmp_path / "base")
+    words = learn(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    columns = Columns(texts=("text",), label="label")
+    task = Task(name="t", does="classify", labels=("a", "b", "c"), columns=columns)
+    theirs = getattr(hf, kind).from_pretrained(folder, num_labels=3).state_dict()
+    opened = open_folder(folder)
+    for source in (opened, open_folder(folder, {"label": opened.card.labels})):
+        begun = begin(replace(source, tokenizer=words), task, [])
+        assert begun.card.heads["label"].pool == opened.card.labels.pool
+        dense = {n: x for n, x in begun.tensors.items() if n.startswith("heads.label.dense")}
+        assert len(dense) == (0 if name is None else 2)
+        for ours, tensor in dense.items():
+            assert torch.equal(tensor, theirs[f"{name}.{ours.rpartition('.')[2]}"])
+        assert (begun.extra == ()) == (name is not None)
+        assert begun.model(0).pooler is None
+
+
+def test_the_maps_below_the_scores_of_modernbert_are_those_of_its_masks(tmp_path: Path) -> None:
+    """Of an opened model, too: transformers calls them alike."""
+    opened = open_folder(saved(modernbert(), tmp_path))
+    words = learn(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    task = Task(
+        name="t", does="classify", labels=("a", "b"), columns=Columns(texts=("t",), label="l")
+    )
+    begun = begin(replace(opened, tokenizer=words), task, [])
+    there = opened.model.weights()
+    for part in ("dense", "norm"):
+        mine = begun.tensors[f"heads.label.{part}.weight"]
+        assert torch.equal(mine, there[f"heads.language.{part}.weight"])
+
+
+def test_a_pooler_is_kept_and_not_learned_when_a_network_grows(tmp_path: Path) -> None:
+    short = open_folder(saved(roberta("Model"), tmp_path))
+    long = open_folder(saved(longformer("Model"), tmp_path / "long"))
+    grown = from_roberta(short.model, long.card.architecture)
+    assert torch.equal(grown.pooler.dense.weight, short.model.pooler.dense.weight)
+    assert not any(p.requires_grad for p in grown.pooler.parameters())
