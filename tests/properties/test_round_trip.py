@@ -127,7 +127,9 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     assert weights.keys() == kept.keys()
     assert all(torch.equal(x, weights[n]) for n, x in kept.items())
     alone = open_folder(tmp_path, {}).model.weights()
-    assert all(torch.equal(x, weights[n]) for n, x in alone.items())
+    pooler = {n: x for n, x in alone.items() if n.startswith("pooler.")}  # that a head held
+    assert all(any(torch.equal(x, y) for y in weights.values()) for x in pooler.values())
+    assert all(torch.equal(x, weights[n]) for n, x in alone.items() if n not in pooler)
     written, known = load_file(tmp_path / "model.safetensors"), loaded.state_dict()
     unread = {name: x.numel() for name, x in written.items() if name not in known}
     assert {n for n in unread if not n.startswith(own)} == UNREAD.get(card.family, set())
