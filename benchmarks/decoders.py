@@ -112,7 +112,7 @@ def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> No
 @torch.no_grad()
 def window(model: Model, length: int, times: int = 20) -> float:
     """Measure the seconds that it takes to read a window for one token more."""
-    ids = torch.randint(5, 1000, (1, length))
+    ids = torch.randint(5, min(1000, model.vocab_size), (1, length))
     batch = Batch(inputs=ids, visibility=Visibility(causal=True))
     best = math.inf
     for _ in range(times):

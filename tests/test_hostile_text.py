@@ -44,8 +44,6 @@ n_heads = 2
 class Kept(io.TextIOWrapper):
     """A stream that keeps what it is sent; a terminal, or a file."""
 
-    mode, name = "w", "kept"
-
     def __init__(self, *, terminal: bool) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", newline="")
         self.terminal = terminal

@@ -113,3 +113,10 @@ def test_a_mistake_is_told_in_one_line(
     said = capsys.readouterr().err.strip().splitlines()
     assert line in said[-1]
     assert len(said) == 1
+
+
+def test_a_text_is_asked_once_where_others_have_shots_too(home: Path) -> None:
+    tasks = ["blimp", "penn-treebank"]
+    found = evaluate_tasks(home / "gpt2", tasks, data=home, shots=(0, 1), terminal=None)
+    names = [(one.task, one.shots) for one in found]
+    assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]

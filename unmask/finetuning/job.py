@@ -7,14 +7,14 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
 
 from unmask.adapters.prefix import places_before
 from unmask.batch import Example
-from unmask.channels import tell
+from unmask.channels import Stream, tell
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
 from unmask.files import write_whole
@@ -81,7 +81,7 @@ class Job:
     facts: Mapping[str, Any]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    terminal: TextIO | None
+    terminal: Stream | None
 
     @property
     def task(self) -> Task:
@@ -168,7 +168,7 @@ def prepare(
     folder: Path,
     world: World,
     threads: int,
-    terminal: TextIO | None,
+    terminal: Stream | None,
 ) -> Job:
     """Read the data, begin the model, and decide what was left open. Nothing is written.
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import numpy as np
 
+from unmask.channels import Stream, tell
 from unmask.channels import markdown as text_of
 from unmask.channels import markdown_table as table
-from unmask.channels import tell
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict, to_dict
@@ -177,7 +177,7 @@ def finetune_suite(
     device: str = "auto",
     resume: bool = False,
     tested: bool = True,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> SuiteRun:
     """Fine-tune a model on each benchmark of a suite, as `finetune` does on one.
 
@@ -251,7 +251,7 @@ def go_on(
     base: str | None = None,
     *,
     device: str = "auto",
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> SuiteRun:
     """Go on with the suite in a folder as its own record says; see `tune.go_on`."""
     said = _read(out)
@@ -278,7 +278,7 @@ def _all(
     resume: bool,
     tested: bool,
     device: str,
-    terminal: TextIO | None,
+    terminal: Stream | None,
 ) -> SuiteRun:
     """Run all benchmarks that are left, each as the template says but for what is its own."""
     suite, folder = template.train, out
@@ -324,7 +324,7 @@ class _Attempt:
     opened: Opened | None
     folder: Path
     device: str
-    terminal: TextIO | None
+    terminal: Stream | None
 
     def into(self, kept: _Kept) -> None:
         """Run it, and keep what came out, also if someone stops it."""
@@ -459,6 +459,6 @@ def _is_finished(folder: Path) -> bool:
         return False
 
 
-def _say(terminal: TextIO | None, text: str) -> None:
+def _say(terminal: Stream | None, text: str) -> None:
     if terminal is not None:
         tell(text, terminal)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TextIO, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from unmask.adapters.folder import open_any
 from unmask.adapters.mix import MixModule
+from unmask.channels import Stream
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened, labels_named
 from unmask.checkpoints.written import FILES
@@ -73,7 +74,7 @@ def run(
     device: str = "auto",
     threads: int | None = None,
     adapt: Callable[[Job], Path] | None = None,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> Tuned:
     """Fine-tune as a recipe says; `unmask.finetune` is the same with its fields as arguments.
 

@@ -95,7 +95,8 @@ def _chosen(
         one = task(name)
         own = data is None and name not in ZERO_SHOT
         folder = _folder(Path(name).parent if own else data, name)
-        return [(one, folder, n) for n in shots]
+        once = isinstance(one, TextTask) and 0 in shots  # a text has none: it is asked without
+        return [(one, folder, n) for n in ((0,) if once else shots)]
     folder = _folder(data, name)
     there: list[tuple[AnyTask, Path, int]] = []
     left_out: list[str] = []

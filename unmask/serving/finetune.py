@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
+from unmask.channels import Stream
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
 from unmask.finetuning.in_domain import InDomain
@@ -72,7 +73,7 @@ def finetune(
     precision: Precision = "auto",
     device: str = "auto",
     resume: bool = False,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> Tuned:
     """Fine-tune a model on a labelled file. What is left open is decided; see `plan.Tuning`.
 
@@ -167,7 +168,7 @@ def go_on(
     base: str | None = None,
     *,
     device: str = "auto",
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> Tuned:
     """Go on with the run in a folder as its own record says.
 
@@ -203,7 +204,7 @@ def _run(
     out: Path | None,
     resume: bool,
     device: str,
-    terminal: TextIO | None,
+    terminal: Stream | None,
 ) -> Tuned:
     if tuning.in_domain is not None:
         check_domain(tuning, given=opened is not None)

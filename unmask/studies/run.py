@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
-from unmask.channels import tell
+from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
 from unmask.files import sweep, write_whole
@@ -63,7 +63,7 @@ def run_study(
     workers: int = 0,
     device: str = "auto",
     threads: int | None = None,
-    terminal: TextIO | None = sys.stderr,
+    terminal: Stream | None = sys.stderr,
 ) -> Studied:
     """Pretrain the cells of a study under one budget, tune each on the same tasks, and compare.
 
@@ -154,7 +154,7 @@ class _Job:
     workers: int
     device: str
     threads: int | None
-    terminal: TextIO | None
+    terminal: Stream | None
 
     @property
     def told(self) -> dict[str, Any]:

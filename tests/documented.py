@@ -1,0 +1,343 @@
+"""What the documents tell people to type, and a workspace in which it can be run in seconds.
+
+Files and models that commands name are there, small and made up, under the names that they have in
+the documents; commands run as they are printed. What is scaled is said here, in `Scaled`.
+"""
+
+import json
+import lzma
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_text import DID, WHAT, WHEN, WHO, corpus
+
+import unmask
+from unmask.evaluation.zero_shot import ZERO_SHOT
+from unmask.finetuning.suites import SUITES
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [
+    path
+    for pattern in ("README.md", "CONTRIBUTING.md", "examples/README.md", "docs/*.md")
+    for path in sorted(ROOT.glob(pattern))
+    if path.name != "log.md"  # of what was done at its time
+]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"", "sh", "bash", "python", "toml"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced part of a document."""
+
+    document: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line: its words, with the patterns that a shell would expand."""
+
+    block: Block
+    line: int
+    text: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.block.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Block]:
+    """Find all fenced parts of all documents."""
+    found: list[Block] = []
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            line = text[: match.start()].count("\n") + 2
+            found.append(Block(path, line, match[1], match[2]))
+    return found
+
+
+def commands() -> list[Command]:
+    """Find all command lines of all documents: of `unmask`, of Python, of make and pip."""
+    found: list[Command] = []
+    for block in blocks():
+        if block.language not in ("", "sh", "bash") or "unmask/\n" in block.text:
+            continue
+        number, held = block.line, ""
+        for i, text in enumerate(block.text.splitlines()):
+            number = number if held else block.line + i
+            held += text
+            if held.endswith("\\"):
+                held = held[:-1] + " "
+                continue
+            if held.strip():
+                words = shlex.split(held, comments=True)
+                found.append(Command(block, number, held.strip(), tuple(_bare(words))))
+            held = ""
+    return found
+
+
+def _bare(words: list[str]) -> Iterator[str]:
+    """Leave out settings before a command, what runs it, and that it runs in the background."""
+    while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        words = words[1:]
+    if words[:1] == ["torchrun"]:
+        words = words[words.index("--no-python") + 1 :]
+    yield from (word for word in words if word != "&")
+
+
+# The workspace
+
+
+ROWS = [(f"{who} {did} {what}", i % 2) for i, (who, did) in enumerate(zip(WHO, DID, strict=True))
+        for what in WHAT[:2]]  # fmt: skip
+TEXTS = [text for text, _ in ROWS]
+PLACES = ("Paris", "France", "Oslo", "Norway", "king", "queen", "woman", "man", "1", "2", "3", "7")
+WORDS = (*PLACES, *dict.fromkeys(" ".join((*WHO, *DID, *WHAT, *WHEN)).split()))
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file, compressed if it is called so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = text.encode()
+    path.write_bytes(lzma.compress(data) if path.suffix == ".xz" else data)
+
+
+def table(path: Path, names: tuple[str, ...], rows: Iterator[tuple[Any, ...]] | list[Any]) -> None:
+    """Write rows as what a file's name says."""
+    rows = list(rows)
+    if ".json" in path.name:
+        put(path, "".join(json.dumps(dict(zip(names, r, strict=True))) + "\n" for r in rows))
+        return
+    put(path, "".join("\t".join(map(str, row)) + "\n" for row in [names, *rows]))
+
+
+def tagged(path: Path) -> None:
+    put(path, "\n".join("\n".join(f"{w}\t{'B-PER' if w in ('king', 'fox') else 'O'}"
+                                  for w in text.split()) + "\n" for text in TEXTS))  # fmt: skip
+
+
+def vectors(path: Path, seed: int = 0, *, header: bool = True) -> None:
+    draw = np.random.default_rng(seed)
+    lines = [f"{w} {' '.join(f'{x:.4f}' for x in draw.normal(size=8))}" for w in WORDS]
+    put(path, "\n".join([f"{len(WORDS)} 8"] * header + lines) + "\n")
+
+
+def suite(folder: Path, name: str) -> None:
+    """Write the files of a suite of benchmarks, in the layout that it looks for first."""
+    for one in SUITES[name].benchmarks:
+        files = one.files[0]
+        for path in filter(None, (files.train, files.dev, files.test)):
+            if one.task == "tag":
+                tagged(folder / path)
+                continue
+            names = (*files.text, *files.choices, files.label or "label")
+            rows = [
+                (*(f"{t} {n}" for n in names[:-1]), _label(one, i)) for i, t in enumerate(TEXTS)
+            ]
+            if ".json" not in path and (folder / path).is_file():  # two benchmarks of the same rows
+                old = [line.split("\t") for line in (folder / path).read_text().splitlines()]
+                rows = [(*o, r[-1]) for o, r in zip(old[1:], rows, strict=True)]
+                names = (*old[0], names[-1])
+            table(folder / path, names, rows)
+
+
+def _label(one: Any, i: int) -> Any:
+    if one.task == "regress":
+        return f"{i % 5}.0"
+    if one.task == "generate":
+        return WHAT[i % 2]
+    return i % len(one.labels) if one.labels else ("no", "yes")[i % 2]
+
+
+def zero_shot(folder: Path) -> None:
+    """Write the files of all tasks that are done from prompts."""
+    texts = {"context": "The old king saw the", "continuation": "gate"}
+    pair = {"good": "he sees it .", "bad": "he see it .", "term": "agreement"}
+    gaps = {"context_options": ["a", "b"], "continuation": "saw it", "gold": 1}
+    own = {"lambada": texts, "blimp": pair, "winograd": gaps, "winogrande": gaps}
+    for name, one in ZERO_SHOT.items():
+        asked = {"query": "Who?", "context": "Who?", "choices": ["he", "she"], "gold": 1}
+        row = own.get(name, asked | {"answer": 1})
+        for path in {one.test[0], *getattr(one, "train", ())[:1]}:
+            rows = "".join(f"{json.dumps(_nth(row, n))}\n" for n in range(6))
+            put(folder / path, rows if path.endswith("jsonl") else corpus(2))
+
+
+def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
+    """Make a row like another: examples that are shown must differ from what is asked."""
+    more = {k: f"{'so ' * n}{v}" for k, v in row.items() if isinstance(v, str) and k != "term"}
+    return dict(row) | more
+
+
+def workspace(folder: Path) -> None:
+    """Lay out the files that documents name."""
+    _plain_texts(folder)
+    labelled(folder)
+    of_vectors(folder)
+    suite(folder / "GLUE", "glue")
+    for name in ("text-to-text", "as-text"):
+        suite(folder / "tasks", name)
+    suite(folder / "data", "imdb-few")
+    for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
+        put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
+    zero_shot(folder / "DATA")
+    shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "asks =": "study.toml"}
+    for block in blocks():  # files that the documents show are as they show them
+        first = re.match(r"# ([\w-]+\.toml):", block.text)
+        own = next((file for key, file in shown.items() if f"\n{key}" in f"\n{block.text}"), None)
+        if block.language == "toml" and (first or own):
+            put(folder / (first[1] if first else str(own)), block.text)
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+
+
+def _plain_texts(folder: Path) -> None:
+    text = corpus(12) + "\n" + "Paris France Oslo Norway king queen woman man 1984 2001 .\n" * 20
+    for name in (
+        "corpus/a.txt", "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt",
+        "ptb.train.txt", "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz",
+        "books/train.txt.xz", "wikipedia-en/valid.txt.xz", "FOLDER/ptb.test.txt",
+    ):  # fmt: skip
+        put(folder / name, text)
+    for name in ("train.de", "train.emails", "captions-test.de", "articles-test.de", "test.emails"):
+        rows = "".join(json.dumps({"text": t}) + "\n" for t in TEXTS * 4)
+        put(folder / f"texts/{name}.jsonl", rows)
+    for name in ("sentences.txt", "texts.txt", "tokenized.txt", "train.en.txt", "train.de.txt"):
+        put(folder / name, "".join(f"{t} and they play .\n" for t in TEXTS))
+    for name in ("train.de.xz", "train.en.xz", "val.de", "val.en", "test.de", "test.en",
+                 "train.de", "train.en"):  # fmt: skip
+        put(folder / name, "".join(f"{t} .\n" for t in TEXTS))
+
+
+def labelled(folder: Path) -> None:
+    for name in ("sms.tsv", "imdb.tsv", "few.tsv", "reviews.tsv", "TREC.tsv", "test.tsv",
+                 "train.tsv"):  # fmt: skip
+        table(folder / name, ("text", "label"), [(t, ("ham", "spam")[y]) for t, y in ROWS])
+    for name in ("train.conll", "dev.conll"):
+        tagged(folder / name)
+    table(folder / "mail.jsonl", ("body", "subject"), [(t, t[:9]) for t in TEXTS])
+    rows = [{"answers": [t.split()[1]], "context": t, "question": f"who {t}"} for t in TEXTS]
+    put(folder / "train.json", json.dumps(rows))
+    asked = [(f"words={n}", t) for n, t in enumerate(TEXTS)]
+    for name in ("train", "dev"):
+        table(folder / f"runs/integration/{name}.jsonl", ("question", "answer"), asked)
+    sick = [(f"{t} .", f"{t} again .", f"{1 + i % 5}.0") for i, t in enumerate(TEXTS)]
+    table(folder / "SICK/test.tsv", ("sentence_a", "sentence_b", "relatedness"), sick)
+    for name in ("STS-B/train.tsv", "STS-B/dev.tsv"):
+        rows = [(t, t, f"{i % 5}.0") for i, t in enumerate(TEXTS)]
+        table(folder / name, ("sentence1", "sentence2", "score"), rows)
+    for name in ("SST-2/train.tsv.xz", "SST-2/dev.tsv"):
+        table(folder / name, ("sentence", "label"), ROWS)
+
+
+def of_vectors(folder: Path) -> None:
+    pairs = [(w, w, 5.0 + i / 10) for i, w in enumerate(WORDS)]
+    for name in ("WS-353.tsv", "word_similarity/WS-353.tsv"):
+        table(folder / name, ("word1", "word2", "score"), pairs)
+    for name in ("questions-words.txt", "questions-words.txt.xz"):
+        put(folder / name, ": capitals\nParis France Oslo Norway\nOslo Norway Paris France\n")
+    for i, name in enumerate(("vectors", "en", "de", "1850", "1990")):
+        vectors(folder / f"{name}.vec", i)
+    vectors(folder / "glove.6B.300d.txt", header=False)
+    vectors(folder / "glove.840B.300d.txt", header=False)
+    for name in ("pairs.tsv", "en-de.train.5k.tsv", "en-de.test.2k.tsv"):
+        put(folder / name, "source\ttarget\n" + "".join(f"{w}\t{w}\n" for w in WORDS))
+
+
+OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
+    "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
+    "prompting.md": {
+        "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
+        "train.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
+    },
+}
+"""Files that another document knows by the same name with other things in it."""
+
+
+# What is scaled
+
+
+SMALL = ("batch_tokens=64", "length=32")
+CARDS = {"bert-base-uncased": "bert-tiny", "elmo": "elmo-mini", "glove": "glove-mini",
+         "word2vec-skipgram": "word2vec-skipgram-mini"}  # fmt: skip
+"""Cards of which a run would take a machine of its own, and what stands for them."""
+
+
+CELLS = {
+    "bart-noises": ("masking",),
+    "t5-objectives": ("bert_style",),
+    "ulmfit-stages": ("no-domain",),
+}
+"""The cells of a study that are run where a command names none."""
+
+
+def scale(patch: pytest.MonkeyPatch) -> None:
+    """Make what trains take two steps of few tokens, and a few rows, whatever it is told."""
+    pretrain, finetune, study = unmask.pretrain, unmask.finetune, unmask.run_study
+    several = unmask.finetune_suite
+
+    def small_pretrain(model: Any = None, **given: Any) -> Any:
+        given |= {"minutes": None, "tokens": None}
+        if not given.get("resume"):
+            given["steps"] = 2
+            card = CARDS.get(str(model), model)
+            of_vectors = re.match(r"word2vec|fasttext|glove|svd|lsa", str(card)) is not None
+            epochs = re.match(r"word2vec|fasttext", str(card)) is not None
+            small = (("objective.epochs=1",) if epochs else ()) if of_vectors else SMALL
+            given["steps"] = None if of_vectors else 2
+            given["changes"] = [*given.get("changes", ()), *small]
+            model = card
+        return pretrain(model, threads=1, **{k: v for k, v in given.items() if k != "threads"})
+
+    def fewer(given: dict[str, Any]) -> dict[str, Any]:
+        given |= {"epochs": 1.0, "seeds": 1, "average": 0, "warmup": 0.1}
+        given["rows"] = min(given.get("rows") or 8, 8)
+        if given.get("batch_tokens") is None:
+            given["batch"] = 4
+        return given
+
+    def small_finetune(base: Any, **given: Any) -> Any:
+        return finetune(base, **fewer(given))
+
+    def small_suite(base: Any, **given: Any) -> Any:
+        return several(base, **fewer(given))
+
+    def small_study(name: Any, **given: Any) -> Any:
+        given |= {"tokens": 8192, "rows": 4, "epochs": 1.0, "seeds": 1, "threads": 1}
+        given["cells"] = given.get("cells") or CELLS.get(name, ())
+        return study(name, **given)
+
+    patch.setattr(unmask, "pretrain", small_pretrain, raising=False)
+    patch.setattr(unmask, "finetune", small_finetune, raising=False)
+    patch.setattr(unmask, "finetune_suite", small_suite, raising=False)
+    patch.setattr(unmask, "run_study", small_study, raising=False)
+
+
+def expanded(words: tuple[str, ...]) -> list[str]:
+    """Expand patterns as a shell does in the current folder; only benchmarks are given any."""
+    return [path for word in words for path in (sorted(glob(word)) if "*" in word else [word])]
+
+
+MODELS = {
+    "runs/gpt": "gpt2-mini", "runs/bert": "bert-tiny", "runs/lm": "ulmfit-mini",
+    "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
+    "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
+    "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
+}  # fmt: skip
+TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")

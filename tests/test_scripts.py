@@ -1,0 +1,257 @@
+"""Every script of `benchmarks`, `scripts` and `examples` runs, at toy size."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import documented
+import pytest
+from toy_text import corpus
+
+import unmask
+from unmask.box import BOX
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = {
+    f"{path.parent.name}/{path.name}"
+    for name in ("benchmarks", "scripts", "examples")
+    for path in (ROOT / name).glob("*.py")
+}
+NOT_RUN = {
+    "scripts/transformer_xl_reference.py": "runs with transformers 4.36 alone, in an environment "
+    "of its own",
+    "examples/inverse.py": "is what the other examples share",
+}
+TINY = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Iterator[Path]:
+    """A workspace, with the shared data's layout in `shared`."""
+    home, here = tmp_path_factory.mktemp("home"), Path.cwd()
+    documented.workspace(home)
+    shared = home / "shared"
+    for split in ("train", "valid", "test"):
+        for name in ("wikipedia-en", "books"):
+            documented.put(shared / name / f"{split}.txt.xz", corpus(6))
+    rows = [(t, y) for t, y in documented.ROWS]
+    for name in ("glue/SST-2/train.tsv.xz", "glue/SST-2/dev.tsv"):
+        documented.table(shared / name, ("sentence", "label"), rows)
+    documented.zero_shot(shared)
+    pairs = [("he sees it .", "he see it .", "agreement")] * 4
+    documented.table(shared / "zero_shot/blimp.jsonl", ("good", "bad", "term"), pairs)
+    article = {"paragraphs": [{"context": corpus(1)}]}
+    documented.put(shared / "xquad/xquad.de.json.xz", json.dumps({"data": [article] * 10}))
+    lines = "".join(f"{t}\n" for t in documented.TEXTS)
+    documented.put(shared / "multi30k/train.de.xz", lines)
+    documented.put(shared / "multi30k/test_2016_flickr.de", lines)
+    for split in ("train", "test"):
+        mail = [(t[:9], t) for t in documented.TEXTS]
+        documented.table(shared / f"aeslc/{split}.jsonl.xz", ("subject", "body"), mail)
+    books(shared / "novels")
+    os.chdir(home)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(ROOT))  # of the processes that some scripts begin
+    documented.scale(patch)
+    unmask.pretrain("bert-tiny", data="corpus.txt", out="runs/bert", quiet=True)
+    yield home
+    patch.undo()
+    os.chdir(here)
+
+
+def books(folder: Path) -> None:
+    """Write books of the titles that the bundled task is drawn from."""
+    script = load("scripts/demo_data.py")
+    titles = [*script.NOVELS, *(title for names, _ in script.TASK.values() for title in names)]
+    splits = {title: "train" for title in titles} | {titles[-2]: "valid", titles[-1]: "test"}
+    rows = "".join(f"{s}\tSomeone\t{title}\t1\t100\tx/y\n" for title, s in splits.items())
+    documented.put(
+        folder / "index.tsv", "split\tauthor\ttitle\tchapters\twords\trepository\n" + rows
+    )
+    said = "\u201cThe old king saw the silver gate at night in spring.\u201d"
+    told = "The old brother followed the long road after the great war."
+    for split in ("train", "valid", "test"):
+        n = list(splits.values()).count(split)
+        text = "\n\n\n".join([f"Chapter\n{told}\n{said}"] * n) + "\n"
+        documented.put(folder / f"{split}.txt.xz", text)
+
+
+def load(script: str) -> Any:
+    """Import a script as its own folder sees it."""
+    path = ROOT / script
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(script: str, words: str, patch: pytest.MonkeyPatch, **constants: object) -> Any:
+    """Run a script in this process, with some of its constants made small."""
+    module = load(script)
+    for name, value in constants.items():
+        assert hasattr(module, name), f"{script} has no {name}"
+        patch.setattr(module, name, value)
+    patch.setattr(sys, "argv", [script, *words.split()])
+    return module.main()
+
+
+def _finetuning(patch: pytest.MonkeyPatch) -> None:
+    few = "--rounds 1 --steps 1 --texts 4 --no-memory --folder bench-finetuning"
+    run("benchmarks/finetuning.py", few, patch, TEXTS=64, SST=Path("none"), BATCH=4)
+
+
+def _pretraining(patch: pytest.MonkeyPatch) -> None:
+    module = load("benchmarks/pretraining.py")
+    small = {
+        name: module.Workload(one.card, 300, 32, one.unit) for name, one in module.WORKLOADS.items()
+    }
+    few = "--rounds 1 --steps 1 --no-memory --folder bench-pretraining"
+    documented.put(Path("bench-pretraining/corpus.txt"), corpus(40))
+    run("benchmarks/pretraining.py", few, patch, WORKLOADS=small, TOKENS=128)
+
+
+def _generation(patch: pytest.MonkeyPatch) -> None:
+    run("benchmarks/generation.py", "--rounds 1 --new-tokens 2", patch, SIZE=200)
+
+
+def _window(patch: pytest.MonkeyPatch) -> None:
+    run("benchmarks/window.py", "--rounds 1 --lengths 64 --sizes longformer-mini", patch)
+
+
+def _forgetting(patch: pytest.MonkeyPatch) -> None:
+    words = "--rounds 1 --rows 1 --models mistral-mini --lengths 8"
+    run("benchmarks/forgetting.py", words, patch, SIZE=200)
+
+
+def _word2vec(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    run("benchmarks/word2vec.py", "corpus.txt --words 200 --epochs 1 --rounds 1", patch)
+
+
+def _word_vectors(patch: pytest.MonkeyPatch) -> None:
+    words = "--data corpus.txt --tests word_similarity/WS-353.tsv --out wv --widths 8 --only "
+    run("benchmarks/word_vectors.py", words + "svd --threads 1", patch)
+
+
+def _alignment(patch: pytest.MonkeyPatch) -> None:
+    words = "--source corpus.txt --target corpus.txt --dictionary pairs.tsv --test pairs.tsv"
+    run("benchmarks/alignment.py", f"{words} --out al --widths 4 --shares 1", patch,
+        SEEDS=("25", "numerals"), LEARNING=("none",), RECIPE=("objective.epochs=1",))  # fmt: skip
+
+
+def _methods(patch: pytest.MonkeyPatch) -> None:
+    words = "runs/bert --out methods --tasks sst2 --methods bitfit --rows 8 --seeds 1 --epochs 1"
+    run("benchmarks/methods.py", words, patch, DATA=Path("shared").resolve())
+    assert len(Path("methods/runs.jsonl").read_text().splitlines()) == 1
+    run("benchmarks/methods.py", "--out methods --table", patch)
+
+
+def _static_vectors(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    load("benchmarks/methods.py")
+    shared = Path("shared").resolve()
+    words = "corpus.txt --out static --tasks sst2 --rows 12"
+    run("benchmarks/static_vectors.py", words, patch, DATA=shared, STRENGTHS=(1.0,), FOLDS=2)
+
+
+def _encoders(patch: pytest.MonkeyPatch) -> None:
+    shared = Path("shared/wikipedia-en").resolve()
+    words = "--out encoders --models bert-mini"
+    tiny = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
+    assert (
+        run("benchmarks/encoders.py", f"{words} --tokens 4096", patch, DATA=shared, TINY=tiny) == 0
+    )
+    assert run("benchmarks/encoders.py", f"{words} --table", patch) == 0
+
+
+def _decoders(patch: pytest.MonkeyPatch) -> None:
+    encoders = load("benchmarks/encoders.py")
+    shared = Path("shared/wikipedia-en").resolve()
+    patch.setattr(encoders, "DATA", shared)
+    patch.setattr(encoders, "TINY", TINY)
+    words = "--out decoders --models transformer-xl-mini"
+    assert run("benchmarks/decoders.py", f"{words} --tokens 4096", patch, DATA=shared) == 0
+    few = "--table --minimal-pairs 2 --documents 1"
+    assert run("benchmarks/decoders.py", f"{words} {few}", patch, DATA=shared) == 0
+    words = "--out decoders --memory 0,8 --documents 1"
+    assert run("benchmarks/decoders.py", words, patch, DATA=shared) == 0
+
+
+def _own_text(patch: pytest.MonkeyPatch) -> None:
+    assert run("benchmarks/own_text.py", "text shared own", patch) == 0
+    words = "score runs/bert --texts own/captions-test.de.jsonl --rows 2"
+    assert run("benchmarks/own_text.py", words, patch) == 0
+
+
+def _harness(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness")
+    run("benchmarks/harness.py", "runs/gpt --rows 20", patch, DATA=Path("shared").resolve())
+
+
+def _demo_data(patch: pytest.MonkeyPatch) -> None:
+    run("scripts/demo_data.py", "shared/novels demo", patch)
+    assert Path("demo/spoken/test.tsv").is_file()
+
+
+def _mini_en(patch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    run("scripts/mini_en.py", "text shared/wikipedia-en shared/books mini", patch)
+    run("scripts/mini_en.py", "finish runs/bert mini-final", patch)
+    unmask.prepare("corpus.txt", out="mini-tokens", tokenizer=BOX["unmask-mini-en"], quiet=True)
+    run("scripts/mini_en.py", f"blend mini-tokens {BOX['unmask-mini-en']} mini-blended", patch)
+
+
+def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def run_it(patch: pytest.MonkeyPatch) -> None:  # its processes open it by its name
+        path = ROOT / "examples" / f"{name}.py"
+        words = f"all --out examples-{name} --pairs 60 --held-out 8 --processes 1 --epochs 1"
+        command = [sys.executable, str(path), *f"{words} --beams 2 --rows 3".split()]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run_it
+
+
+RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "benchmarks/alignment.py": _alignment, "benchmarks/decoders.py": _decoders,
+    "benchmarks/encoders.py": _encoders, "benchmarks/finetuning.py": _finetuning,
+    "benchmarks/forgetting.py": _forgetting, "benchmarks/generation.py": _generation,
+    "benchmarks/harness.py": _harness, "benchmarks/methods.py": _methods,
+    "benchmarks/own_text.py": _own_text, "benchmarks/pretraining.py": _pretraining,
+    "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
+    "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
+    "scripts/demo_data.py": _demo_data, "scripts/mini_en.py": _mini_en,
+    "examples/bytecode.py": _example("bytecode"), "examples/counts.py": _example("counts"),
+    "examples/integration.py": _example("integration"),
+}  # fmt: skip
+QUICK = ("benchmarks/window.py", "benchmarks/forgetting.py", "benchmarks/generation.py",
+         "benchmarks/own_text.py", "scripts/demo_data.py")  # fmt: skip
+
+
+def test_every_script_is_run_or_says_why_not() -> None:
+    assert {*RUNS, *NOT_RUN} == SCRIPTS
+
+
+def test_make_bench_names_scripts_that_are_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert set(re.findall(r"(\w+/\w+\.py)", makefile)) <= SCRIPTS
+
+
+@pytest.mark.parametrize(
+    "script", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in sorted(RUNS)]
+)
+@pytest.mark.filterwarnings("default")
+def test_a_script_runs(script: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    RUNS[script](monkeypatch)
