@@ -85,6 +85,22 @@ def test_the_keys_that_a_format_cannot_say_are_named(
     assert said.startswith(f"the format of {card.family} cannot say {named}, so it is in our words")
 
 
+def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: Path) -> None:
+    """One key of BERT's says both: its head would be read back with another activation."""
+    card = small("bert-mini")
+    assert isinstance(card.architecture, Architecture)
+    card = worded(replace(card, architecture=replace(card.architecture, activation="relu")))
+    assert card.fields.model_type == "unmask-bert"
+    model = card.build().initialize(3).eval()
+    write_folder(tmp_path, model, card, None)
+    again = open_folder(tmp_path).model
+    assert again.specs["language"] == model.specs["language"]
+    roberta = small("roberta-base")  # its head has gelu whatever the network has
+    assert isinstance(roberta.architecture, Architecture)
+    a = replace(roberta.architecture, activation="relu")
+    assert worded(replace(roberta, architecture=a)).fields is roberta.fields
+
+
 def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
     card = small("t5-mini")
     a = card.architecture

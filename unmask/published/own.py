@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from unmask.heads.language import Language
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import OWN_NAMES, AnyArchitecture, own_fields
 from unmask.published.card import Published
@@ -66,6 +67,10 @@ def _is_said(card: Published) -> bool:
         named = bool(card.names.to_theirs(weights))
     except _UNEXPECTED:
         return False
+    said = card.fields.language(card.fields.write(card.architecture))
+    spec = card.heads.get("language")
+    if isinstance(spec, Language) and said.get("transform", spec.transform) != spec.transform:
+        return False  # one key says the activation of the network and of the head
     return named and _trained(again) == _trained(card.architecture)
 
 
