@@ -227,9 +227,12 @@ def test_a_run_in_our_words_is_bounded_as_well(tmp_path: Path) -> None:
 # Tables of tokens that are tied, or not.
 
 TIED = {f: m["language"] for f, m in MAKERS.items() if "language" in m}
+_USUAL = ("bert", "llama", "albert", "deberta", "t5", "bart", "xlnet")
+FAMILIES = [f if f in _USUAL else pytest.param(f, marks=pytest.mark.slow) for f in TIED]
+"""The cut of the default suite, and the rest."""
 
 
-@pytest.mark.parametrize("family", TIED)
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
     family: str, tied: bool, tmp_path: Path
@@ -245,7 +248,7 @@ def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
         assert "config.json: tie_word_embeddings = false, but the weights have no" in message
 
 
-@pytest.mark.parametrize("family", TIED)
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_file_with_another_head_is_read_as_the_reference_does_or_refused(
     family: str, tied: bool, tmp_path: Path

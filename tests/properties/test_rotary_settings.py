@@ -163,7 +163,7 @@ def _check(family: str, names: Iterator[str], shelf: Path, folder: Path) -> dict
     return found
 
 
-@pytest.mark.parametrize("family", FLAT + BY_KIND)
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma3_text", "modernbert"])
 def test_usual_settings_give_the_references_logits_or_are_refused(
     family: str, shelf: Path, tmp_path: Path
 ) -> None:
