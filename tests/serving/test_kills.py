@@ -176,3 +176,23 @@ def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path
         return {i for i, what in enumerate(events) if not any(one in what for one in alike)}
 
     check(name, home, tmp_path / "run", chosen)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
+@pytest.mark.parametrize("name", ["bert-tiny", "lsa-mini"])
+def test_nothing_is_saved_of_a_damaged_shard(name: str, kind: str, home: Path, tmp_path) -> None:
+    data, out = tmp_path / "data", tmp_path / "run"
+    prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
+    path = data / f"00000.{kind}"
+    whole = bytearray(path.read_bytes())
+    whole[-2] ^= 1 if kind == "tokens" else 8
+    path.write_bytes(whole)
+    changes = WORDS if name == "lsa-mini" else [c for c in SMALL if "vocab" not in c]
+    with pytest.raises(ValueError, match=rf"00000\.{kind}"):
+        pretrain(
+            name, data=data, out=out, quiet=True, changes=changes, threads=1,
+            **({} if name == "lsa-mini" else {"steps": 2}),
+        )  # fmt: skip
+    assert not list(out.rglob("*.safetensors"))
+    with pytest.raises(ValueError, match=rf"00000\.{kind}"):
+        prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)

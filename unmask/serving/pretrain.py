@@ -55,6 +55,7 @@ from unmask.serving.suited import in_shares, said_keys, shortened, suited, told_
 from unmask.text.corpus import Separator
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
+from unmask.tokens.intact import Intact
 from unmask.tokens.manifest import hash_of
 from unmask.tokens.shards import Shards, tidy
 from unmask.tokens.tokenizer import Tokenizer
@@ -985,7 +986,12 @@ def _steps(job: _Job) -> bool:
             terminal=job.plan.terminal,
             tensorboard=job.plan.tensorboard,
         )
-    with log or nullcontext(), loop.stopping() as stop:
+    shards = job.data.shards
+    with (
+        log or nullcontext(),
+        loop.stopping() as stop,
+        Intact(shards) if world.rank == 0 else nullcontext() as intact,
+    ):
         for report in loop.train(job.run):
             last = report.step == recipe.steps
             if log is not None:
@@ -1001,6 +1007,8 @@ def _steps(job: _Job) -> bool:
                     log.evaluation(report.step, result)
             stopped = stop.agreed(world)
             if last or stopped or report.step % recipe.checkpoint_every == 0:
+                if intact is not None:
+                    intact.wait()
                 loop.save(job.run, job.plan.out)
             if stopped and not last:
                 return False

@@ -18,6 +18,7 @@ from unmask.files import whole, written_file
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published
 from unmask.serving.record import Near
+from unmask.tokens.intact import Intact
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.training import loop, parallel
@@ -86,6 +87,7 @@ class Job:
     tokenizer: Tokenizer
     words: Lexicon
     learning: Learning
+    shards: Shards
 
     @classmethod
     def start(
@@ -110,7 +112,9 @@ class Job:
             d_model=card.architecture.d_model, rate=recipe.rate, seed=recipe.seed, threads=threads
         )
         learning = begin(method, corpus, words, told, out / COUNTS)
-        return cls(replace(recipe, steps=learning.n_steps), card, tokenizer, words, learning)
+        return cls(
+            replace(recipe, steps=learning.n_steps), card, tokenizer, words, learning, shards
+        )
 
     def go_on(self, out: Path) -> tuple[checkpoints.Checkpoint | None, list[str]]:
         """Go back to the newest whole checkpoint, if there is one; say which are damaged."""
@@ -154,6 +158,7 @@ class Job:
                 tensorboard=tensorboard,
             ) as log,
             loop.stopping() as stop,
+            Intact(self.shards) as intact,
         ):
             for step in self.learning.steps():
                 now = time.perf_counter()
@@ -180,6 +185,7 @@ class Job:
                     since, logged = Asked(), step.step // recipe.log_every
                 if end or stop.asked or step.step // recipe.checkpoint_every > saved:
                     saved = step.step // recipe.checkpoint_every
+                    intact.wait()
                     self.save(out, step, since)
                 if stop.asked and not end:
                     return False

@@ -429,7 +429,7 @@ def _utf8(documents: Iterable[Document], names: deque[str | None]) -> Iterator[t
 
 def _reuse(documents: Iterable[Document], out: Path, asked: Manifest) -> Shards:
     """Open a finished folder if it is what is asked for."""
-    shards = Shards.open(out)
+    shards = Shards.open(out, verify=True)
     tidy(out)
     found = shards.manifest
     _compare(found, asked, out)
