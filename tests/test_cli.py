@@ -949,13 +949,44 @@ def test_the_way_to_an_error_is_shown_if_asked(unmask: Run) -> None:
         unmask("--traceback", "show", "nothing")
 
 
-def test_a_loss_that_is_no_number_ends_with_status_1(unmask: Run, home: Path, tmp_path) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_a_loss_that_is_no_number_ends_with_status_1(
+    steps: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
+) -> None:
+    from unmask.training.recipe import Recipe
+
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
-    words += ["--set", "rate=1e30", "--set", "max_skipped=1", "--set", "clip=0", "--quiet"]
-    said = unmask(*words, "--set", "schedule=Constant", "--set", "optimizer=AdamW", "--steps", 20)
+    words += ["--set", "max_skipped=1", "--set", "clip=0", "--quiet"]
+    words += ["--set", "schedule=Constant", "--set", "optimizer=AdamW", "--steps", steps]
+    check_mistake(unmask(*words, "--set", "rate=1e30"), "rate must be above 0 and at most 1000")
+    monkeypatch.setattr(Recipe, "rate_at", lambda recipe, step: 1e30)
+    said = unmask(*words)
     assert said.status == 1
     assert len(said.err.splitlines()) == 1
     assert "not finite" in said.err
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert not list(tmp_path.glob("run/checkpoints/step-*"))
+
+
+@pytest.mark.parametrize("words", ["fill {} a_[MASK]", "embed {} a", "evaluate {} --data {}/t.txt"])
+def test_a_model_that_says_no_numbers_is_refused(
+    words: str, unmask: Run, home: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    import unmask as library
+
+    model = library.load(home / "bert")
+    with torch.no_grad():
+        for name, x in model.model.weights().items():
+            if "layers.0" in name and x.ndim == 2:
+                x.fill_(1e30)
+    model.save(tmp_path / "ruined")
+    (tmp_path / "ruined" / "t.txt").write_text("a fox saw the gate at night.\n" * 9)
+    said = unmask(*(w.replace("_", " ").format(*[tmp_path / "ruined"] * 2) for w in words.split()))
+    assert said.status == 2
+    assert said.out == ""
+    assert "not finite" in said.err.splitlines()[-1]
 
 
 def in_shell(words: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -47,6 +47,9 @@ A = TypeVar("A")
 # Where it stands differs between versions of typer, but not that this one is made from it.
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
+_TRAIN = frozenset(("pretrain", "finetune", "study", "demo", "align"))
+"""Commands that learn something."""
+
 _USERS = frozenset(
     (
         errno.EACCES,
@@ -238,7 +241,8 @@ def run(arguments: Sequence[str]) -> int:
         FloatingPointError,
         KeyboardInterrupt,
     ) as error:
-        told = None if "--traceback" in arguments[:1] else _told(error)
+        trains = any(word in _TRAIN for word in arguments[:2])
+        told = None if "--traceback" in arguments[:1] else _told(error, trains=trains)
         if told is None:
             raise
         line, status = told
@@ -247,13 +251,17 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _told(error: BaseException) -> tuple[str, int] | None:
-    """Return the line that tells of an error, and the exit status; None of a bug."""
+def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
+    """Return the line that tells of an error, and the exit status; None of a bug.
+
+    A training that diverges has failed; a model that is opened and says numbers that are none is
+    a wrong file.
+    """
     if isinstance(error, _UsageError):
         return _usage(error), 2
     if isinstance(error, KeyboardInterrupt):
         return f"unmask: {str(error) or 'interrupted'}", stop_status()
-    if isinstance(error, FloatingPointError | ChildProcessError):
+    if isinstance(error, ChildProcessError) or (trains and isinstance(error, FloatingPointError)):
         return f"unmask: {error}", 1
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno not in _USERS:

@@ -17,6 +17,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 
+MOST_RATE = 1e3
+"""Of any learning rate: the largest that are published, gradient descent's, are some tens."""
+
 
 def to_dict(value: Any) -> Any:
     """Turn a dataclass into dicts, lists and scalars.

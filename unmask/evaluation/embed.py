@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unmask.adapters.prefix import reader
 from unmask.batch import Batch
-from unmask.generation.reading import at_rest, groups
+from unmask.generation.reading import at_rest, check_vectors, groups
 from unmask.heads.labels import check_ends, pool
 from unmask.heads.model import Model, Stack
 from unmask.model.canine import Canine
@@ -50,6 +50,7 @@ def embed(
 
     Raises:
         ValueError: there is no such layer or pooling, or none of this network.
+        FloatingPointError: a number is not finite.
     """
     if pooling not in get_args(Pooling):
         raise ValueError(f"pooling must be one of {list(get_args(Pooling))}, got {pooling!r}")
@@ -60,6 +61,7 @@ def embed(
     with at_rest(model):
         for group in groups(model, tokenizer, texts, batch_tokens):
             hidden = hidden_states(model, group.batch, layer).float()
+            check_vectors(hidden)
             if pooling == "none":
                 rows = hidden.cpu().numpy()
                 vectors = [row[:n].copy() for row, n in zip(rows, group.lengths, strict=True)]

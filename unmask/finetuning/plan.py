@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_type_hints
 
 import numpy as np
 
-from unmask.config import check, to_dict
+from unmask.config import MOST_RATE, check, to_dict
 from unmask.finetuning import reading, tables, tasks
 from unmask.finetuning.forms import form_of, plain_form
 from unmask.finetuning.in_domain import InDomain
@@ -37,6 +37,9 @@ _LEAST: Mapping[str, int] = {
     "batch": 1, "batch_tokens": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1,
     "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1, "search": 0,
     "weight_decay": 0, "auxiliary": 0, "clip": 0,
+}  # fmt: skip
+_MOST: Mapping[str, float] = {
+    "rate": MOST_RATE, "weight_decay": 1e3, "auxiliary": 1e3, "clip": 1e9, "warmup": 1e12,
 }  # fmt: skip
 _RELATIVE_RATE = 1e-3
 _MIXED = Columns(texts=("source",), label="target")
@@ -162,6 +165,7 @@ class Tuning:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
+        self._check_most()
         if self.epochs is not None and self.epochs > _LONGEST:
             raise ValueError(f"epochs must be at most {_LONGEST:,.0f}, got {self.epochs}")
         if not 0 <= self.seed <= 2**63 - self.seeds:
@@ -172,6 +176,14 @@ class Tuning:
                 f"steps, got {self.warmup}"
             )
         self._check_together()
+
+    def _check_most(self) -> None:
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be from 0 to below 1, got {self.dropout}")
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most and math.isfinite(value):
+                raise ValueError(f"{name} must be at most {most:g}, got {value}")
 
     def _check_together(self) -> None:
         if self.batch is not None and self.batch_tokens is not None:

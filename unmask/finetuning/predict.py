@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from unmask.adapters.prefix import reader, taken
@@ -236,6 +237,7 @@ def say(
             batch = model.roomy(pad([q.example for q in some], asked.special))
             batch = batch.to(model.device)
             for i, scores in zip(group, asked.scores(model, batch, some), strict=True):
+                _check(scores)
                 parts[i] = scores
     finally:
         model.train(training)
@@ -249,6 +251,21 @@ def say(
         ],
         n_cut=len({q.item for q in questions if q.cut}),
     )
+
+
+def _check(scores: Any) -> None:
+    """Check what was said of an item, where it is numbers.
+
+    Raises:
+        FloatingPointError: one is none.
+    """
+    numbers = np.asarray(scores) if isinstance(scores, np.ndarray | float) else np.zeros(0)
+    odd = numbers.dtype.kind == "f" and (np.isnan(numbers) | np.isposinf(numbers)).any()
+    if odd:
+        raise FloatingPointError(
+            "what the model says is not finite: it has diverged, and a lower rate may help, or its "
+            "weights or configuration are damaged"
+        )
 
 
 def loss(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.adapters.prefix import decoder, room
 from unmask.batch import Batch
 from unmask.generation.decode import generate
-from unmask.generation.reading import at_rest, padded
+from unmask.generation.reading import at_rest, check_scores, padded
 from unmask.generation.settings import Decoding
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.corrected import Corrected
@@ -169,6 +169,7 @@ def _masks(
             blank = (batch.inputs == special.mask).roll(-late, 1)
             batch = model.unseen(batch, special.mask)
             scores = model.language.scores(_at(model, batch, blank)).float()[:, : tokenizer.size]
+            check_scores(scores)
             shares, best = scores.softmax(-1).index_fill(-1, reserved, -1).topk(top_k)
             row_of = blank.nonzero()[:, 0].tolist()
             for row, ids, some in zip(

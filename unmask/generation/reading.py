@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from unmask.adapters.prefix import reader, room
 from unmask.batch import Batch, Example, Visibility
@@ -30,6 +30,12 @@ class Group:
     """`last` is the last token of each text."""
 
 
+_DAMAGED = (
+    "its weights, or a number of its configuration such as the epsilon of its norms, are not those "
+    "of a trained model"
+)
+
+
 @contextmanager
 def at_rest(model: nn.Module) -> Generator[None]:
     """Switch dropout and gradients off, and leave the model in the mode in which it was."""
@@ -40,6 +46,26 @@ def at_rest(model: nn.Module) -> Generator[None]:
             yield
     finally:
         model.train(training)
+
+
+def check_scores(scores: Float[Tensor, "... v"]) -> None:
+    """Check that some score of each place is a number, and none is not a number.
+
+    Raises:
+        FloatingPointError: one is not: no answer can be made of it.
+    """
+    if scores.numel() and not bool(scores.amax(-1).isfinite().all()):
+        raise FloatingPointError(f"the model's scores are not finite: {_DAMAGED}")
+
+
+def check_vectors(vectors: Float[Tensor, "..."]) -> None:
+    """Check that all numbers are finite.
+
+    Raises:
+        FloatingPointError: one is not.
+    """
+    if not bool(vectors.isfinite().all()):
+        raise FloatingPointError(f"the model's vectors are not finite: {_DAMAGED}")
 
 
 def framed(

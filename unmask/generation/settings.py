@@ -46,6 +46,8 @@ class Sample:
         """Refuse numbers out of range."""
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be above 0 and finite, got {self.temperature}")
+        if not 1e-6 <= self.temperature <= 1e6:  # scores that are divided by it stay numbers
+            raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
         for name in ("top_p", "min_p", "typical"):

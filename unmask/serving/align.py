@@ -233,6 +233,8 @@ def align(
     x, z = (prepared(space, PREPARATIONS[prepare]) for space in (old, new))
     done = _run(rounds(x, z, pairs, fit=fit, learn=learn, refine=again, seed=seed), terminal)
     found = mapped(x, done[-1].weights)
+    if not (np.isfinite(found.vectors).all() and np.isfinite(z.vectors).all()):
+        raise FloatingPointError("the mapped vectors are not finite: nothing can be said of them")
     scores = dict[str, Scores]()
     if asked:
         _say(terminal, f"scoring {len(asked):,} pairs")

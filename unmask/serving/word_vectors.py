@@ -227,6 +227,10 @@ class Job:
         table.zero_()
         ids = np.flatnonzero(self.words.row_of >= 0)
         rows = self.learning.vectors()[self.words.row_of[ids]]
+        if not np.isfinite(rows).all():
+            raise FloatingPointError(
+                f"the vectors are not finite: the rate {self.recipe.rate:g} was too high"
+            )
         table[torch.from_numpy(ids)] = torch.from_numpy(rows)
         return Opened(
             card=card, model=model.requires_grad_(True), tokenizer=tokenizer, labels=(),

@@ -232,6 +232,8 @@ def train(run: Run) -> Iterator[Report]:
             in_a_row=0 if moved else p.in_a_row + 1,
             since=p.since + sums if moved else p.since,
         )
+        if step == recipe.steps:
+            _check_outputs(run, micro, rate)
         logged = step % recipe.log_every == 0 or step == recipe.steps
         run.progress = replace(progress, since=Sums()) if logged else progress
         run.moving = False
@@ -254,6 +256,25 @@ def train(run: Run) -> Iterator[Report]:
                 f"steps in a row (loss {sums.loss}, gradient norm {norm}); "
                 f"a lower rate (now {rate:.3g}) or a longer warm-up may help"
             )
+
+
+def _check_outputs(run: Run, micro: Micro, rate: float) -> None:
+    """Ask the model after its last step what that step asked: its weights must say numbers.
+
+    A step that ruins the weights shows in the loss of the next one, which the last does not have.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    world = run.world
+    with averaged(run):
+        sums = _answered(run.model, micro, world.device)
+    if any(world.tell(not sums.finite)):
+        raise FloatingPointError(
+            f"step {run.recipe.steps}: after this last step the loss is not finite ({sums.loss}): "
+            f"the weights are of no use, and are not saved; a lower rate (now {rate:.3g}) or a "
+            "longer warm-up may help"
+        )
 
 
 def _gradient(run: Run, micro: Micro, step: int) -> tuple[Sums, int, float]:
@@ -368,6 +389,25 @@ def _real(ids: Tensor, visibility: Visibility, last: Tensor | None) -> int:
 
 
 @torch.no_grad()
+def _answered(
+    model: nn.Module, batches: Iterable[Batch], device: torch.device | str, memory: int = 0
+) -> Sums:
+    """Ask a model what some batches ask; see `evaluate_on`."""
+    training = model.training
+    model.eval()
+    sums, memories = Sums(), Memories(memory)
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for batch in batches:
+                counts = _counts(_counting(model), [batch])
+                terms = model(memories.behind(0, batch.to(device))).terms
+                sums += _sums(_read(_added([terms])), counts, [terms])
+    finally:
+        model.train(training)
+    return sums
+
+
 def evaluate_on(
     model: nn.Module,
     batches: Iterable[Batch],
@@ -383,19 +423,17 @@ def evaluate_on(
 
     The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
     seed. The model is left in the mode in which it was.
+
+    Raises:
+        FloatingPointError: a loss is not finite.
     """
-    training = model.training
-    model.eval()
-    sums, memories = Sums(), Memories(memory)
-    try:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            for batch in batches:
-                counts = _counts(_counting(model), [batch])
-                terms = model(memories.behind(0, batch.to(device))).terms
-                sums += _sums(_read(_added([terms])), counts, [terms])
-    finally:
-        model.train(training)
+    sums = _answered(model, batches, device, memory)
+    if not sums.finite:
+        odd = ", ".join(f"{n} {x}" for n, x in sums.parts.items() if not math.isfinite(x))
+        raise FloatingPointError(
+            f"the loss on held-out text is not finite ({odd}): the weights are of no use; a lower "
+            "rate or a longer warm-up may help"
+        )
     result = {} if part else {"loss": sums.loss}
     for name, mean in sums.parts.items():
         told = f"{name}_{part}" if part else name

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import from_dict, read_toml, read_written, to_dict
+from unmask.config import MOST_RATE, from_dict, read_toml, read_written, to_dict
 from unmask.hiding.objectives import Objective
 from unmask.training.schedule import WSD, Linear, Schedule
 from unmask.vectors.learning import Method
 
 Precision = Literal["auto", "float32", "bfloat16"]
+
+
+_MOST_DECAY = 1e3
+"""Of a weight decay, which a step multiplies by its rate."""
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:
@@ -28,9 +32,9 @@ def _between(name: str, value: float, low: float, high: float) -> None:
 def _check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
     for beta in betas:
         _between("optimizer.betas", beta, 0.0, 1.0)
-    _between("optimizer.weight_decay", weight_decay, 0.0, math.inf)
-    if not 0 < eps < math.inf:
-        raise ValueError(f"optimizer.eps must be above 0, got {eps}")
+    _between("optimizer.weight_decay", weight_decay, 0.0, _MOST_DECAY)
+    if not 0 < eps <= 1:
+        raise ValueError(f"optimizer.eps must be above 0 and at most 1, got {eps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,7 @@ class Muon:
 
     def __post_init__(self) -> None:
         _between("optimizer.momentum", self.momentum, 0.0, 1.0)
-        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, _MOST_DECAY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +102,13 @@ class Adafactor:
 
     def __post_init__(self) -> None:
         _between("optimizer.decay", self.decay, 0.0, 1.0 + 1e-9)
-        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, _MOST_DECAY)
         for name in ("most", "least", "eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"optimizer.{name} must be above 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MOST_RATE:
+                raise ValueError(
+                    f"optimizer.{name} must be above 0 and at most {MOST_RATE:g}, got "
+                    f"{getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +124,7 @@ class Sgd:
 
     def __post_init__(self) -> None:
         _between("optimizer.momentum", self.momentum, 0.0, 1.0)
-        _between("optimizer.weight_decay", self.weight_decay, 0.0, math.inf)
+        _between("optimizer.weight_decay", self.weight_decay, 0.0, _MOST_DECAY)
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"optimizer.patience must be at least 1, got {self.patience}")
 
@@ -222,11 +229,11 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"rate must be above 0, got {self.rate}")
+        if not 0 < self.rate <= MOST_RATE:
+            raise ValueError(f"rate must be above 0 and at most {MOST_RATE:g}, got {self.rate}")
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay must be above 0 and at most 1, got {self.layer_decay}")
-        _between("clip", self.clip, 0.0, math.inf)
+        _between("clip", self.clip, 0.0, 1e9)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
         _between("memory", float(self.memory), 0.0, math.inf)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
+from unmask.config import MOST_RATE
 from unmask.vectors.corpus import compiled
 from unmask.vectors.counts import Counts, Windows
 from unmask.vectors.windows import Windowed
@@ -137,6 +138,8 @@ def train(
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     _above_zero("rate", rate)
+    if rate > MOST_RATE:
+        raise ValueError(f"rate must be at most {MOST_RATE:g}, got {rate}")
     if len(state.words) != counts.n_words:
         raise ValueError(f"{len(state.words)} vectors, but counts of {counts.n_words} words")
     if threads == 1:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int, UInt8, UInt32, UInt64
 
+from unmask.config import MOST_RATE
 from unmask.vectors.corpus import (
     Chunk,
     Corpus,
@@ -409,9 +410,10 @@ def check_rate(spec: Spec, rate: float) -> None:
     Raises:
         ValueError: it is not.
     """
-    if not (0 < rate < math.inf and rate >= spec.last_rate):
+    if not (0 < rate <= MOST_RATE and rate >= spec.last_rate):
         raise ValueError(
-            f"rate must be above 0, and at least last_rate {spec.last_rate:g}, got {rate:g}"
+            f"rate must be above 0, and at least last_rate {spec.last_rate:g}, and at most "
+            f"{MOST_RATE:g}, got {rate:g}"
         )
 
 
