@@ -91,7 +91,7 @@ JOBS: dict[str, Job] = {
     "tune seeds": tuning("electra", seeds=2, baseline=True),
     "tune lora": tuning("electra", tune=method_of("lora")),
     "tune mean": tuning("electra", epochs=2.0, average=2),
-    "tune source": tuning("bart", "generate", tune=SourceEncoder(layers=1, vocabulary=150)),
+    "tune source": tuning("bart", "generate", tune=SourceEncoder(layers=1, vocabulary=300)),
     "prepare": preparing,
     "align": aligning,
     "convert": converting,

@@ -233,7 +233,7 @@ class Recipe:
             raise ValueError(f"rate must be above 0 and at most {MOST_RATE:g}, got {self.rate}")
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay must be above 0 and at most 1, got {self.layer_decay}")
-        _between("clip", self.clip, 0.0, 1e9)
+        _between("clip", self.clip, 0.0, math.inf)
         _between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _between("dev", self.dev, 0.0, 1.0)
         _between("memory", float(self.memory), 0.0, math.inf)
