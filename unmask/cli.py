@@ -426,6 +426,14 @@ def prepare(
     vocab_size: Annotated[
         int | None, _option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
     ] = None,
+    character_coverage: Annotated[
+        float | None,
+        _option(
+            "--character-coverage",
+            metavar="X",
+            help="Share of the text whose characters the learned tokenizer knows.",
+        ),
+    ] = None,
     document: Document = "blank",
     text: Column = None,
     encoding_errors: Encoding = "strict",
@@ -445,6 +453,7 @@ def prepare(
         model=model,
         tokenizer=tokenizer,
         vocab_size=vocab_size,
+        character_coverage=character_coverage,
         document=document,
         text=text,
         encoding_errors=encoding_errors,

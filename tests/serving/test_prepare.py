@@ -260,3 +260,21 @@ def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
 ) -> None:
     prepare(text, out=tmp_path / "out", model="canine-mini", vocab_size=200)
     assert "vocab_size = 200 is not used: canine-mini reads characters" in capsys.readouterr().err
+
+
+def test_characters_that_a_vocabulary_has_no_room_for(tmp_path: Path):
+    """The message names an option, with which the same text can be prepared."""
+    text = tmp_path / "text.txt"
+    rare = " ".join(map(chr, range(0x4E00, 0x4E00 + 400)))
+    text.write_text("the old king saw a young fox\n\n" * 90 + rare, "utf-8")
+    with pytest.raises(ValueError, match=r"or set character_coverage to [0-9.]+, so") as error:
+        prepare(text, out=tmp_path / "out", model="bert-mini", vocab_size=120, quiet=True)
+    coverage = float(str(error.value).split("character_coverage to ")[1].split(",")[0])
+    more = {"vocab_size": 120, "quiet": True}
+    made = prepare(text, out=tmp_path / "b", model="bert-mini", character_coverage=coverage, **more)
+    assert made.tokenizer.size <= 120
+    with pytest.raises(ValueError, match=r"character_coverage = 0.9: is of word pieces"):
+        prepare(text, out=tmp_path / "c", model="gpt2-mini", character_coverage=0.9, quiet=True)
+    with pytest.raises(ValueError, match=r"vocab_size must be at most 16,777,216, got"):
+        prepare(text, out=tmp_path / "d", model="bert-mini", vocab_size=10**9, quiet=True)
+    assert not (tmp_path / "d").exists()

@@ -5,9 +5,12 @@ import itertools
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +35,7 @@ from unmask.tokens.tokenizer import (
     WordPiece,
     learn,
 )
-from unmask.tokens.vocabulary import WORDS, XLM, Words, vocabulary_of
+from unmask.tokens.vocabulary import LLAMA, WORDS, XLM, SentencePieceBPE, Words, vocabulary_of
 
 ONE = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
 
@@ -264,14 +267,13 @@ def test_bytes_read_no_text():
     assert learn(TokenizerSpec(Bytes(), T5), texts()).size == 3 + 256 + 100
 
 
-def test_the_rarest_characters_are_unknown(monkeypatch: pytest.MonkeyPatch):
+def test_the_rarest_characters_are_unknown():
     text = "the king " * 4000 + "中 ж"
     for kind in (WordPiece(60), BPE(size=60), Unigram(60)):
         tokenizer = learn(TokenizerSpec(kind, BERT), [text])
         assert tokenizer.special.unknown in tokenizer.encode("the 中 king").ids
         assert tokenizer.special.unknown not in tokenizer.encode("the king").ids
-    monkeypatch.setattr(learning, "COVERAGE", 1.0)
-    tokenizer = learn(TokenizerSpec(WordPiece(60), BERT), [text])
+    tokenizer = learn(TokenizerSpec(WordPiece(60, character_coverage=1.0), BERT), [text])
     assert tokenizer.special.unknown not in tokenizer.encode("the 中 king").ids
 
 
@@ -359,3 +361,37 @@ def test_a_vocabulary_is_named_by_a_word_and_a_size() -> None:
 def test_a_vocabulary_that_is_none_is_refused(said: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         vocabulary_of(said)
+
+
+@pytest.mark.parametrize(
+    "kind", [WordPiece(300), BPE(size=300), Unigram(300), SentencePieceBPE(300 + 256)]
+)
+def test_more_characters_than_a_vocabulary_has_room_for(kind: Any):
+    """The message names a coverage with which the vocabulary can be learned."""
+    frame = LLAMA if isinstance(kind, SentencePieceBPE) else BERT
+    text = "the old king saw a fox " * 60 + " ".join(map(chr, range(0x4E00, 0x4E00 + 900)))
+    with pytest.raises(ValueError, match=r"is too small: .* single characters") as error:
+        learn(TokenizerSpec(kind, frame), [text])
+    named = re.search(r"set character_coverage to ([0-9.]+), so that the rarest", str(error.value))
+    assert named is not None
+    other = replace(kind, character_coverage=float(named[1]))
+    tokenizer = learn(TokenizerSpec(other, frame), [text])
+    assert tokenizer.size <= kind.size
+    ids = tokenizer.encode("the \u4e05 king").ids.tolist()
+    if isinstance(kind, SentencePieceBPE):  # byte by byte
+        assert tokenizer.decode(ids) == "the \u4e05 king"
+    else:
+        assert tokenizer.special.unknown in ids
+
+
+@pytest.mark.parametrize("kind", [WordPiece, ByteBPE, Unigram, Words, Characters])
+@pytest.mark.parametrize("size", [0, -1, 10**9])
+def test_a_size_is_within_limits_before_anything_is_read(kind: Any, size: int):
+    with pytest.raises(ValueError, match="size of a vocabulary must be from 1 to 16,777,216"):
+        TokenizerSpec(kind(size), WORDS)
+
+
+@pytest.mark.parametrize("coverage", [0.0, -0.5, 1.1, float("nan")])
+def test_a_coverage_is_a_share(coverage: float):
+    with pytest.raises(ValueError, match="character_coverage must be above 0 and at most 1"):
+        TokenizerSpec(Unigram(500, character_coverage=coverage), T5)

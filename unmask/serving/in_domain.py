@@ -135,7 +135,8 @@ def recipe_for(tuning: Tuning) -> Recipe:
 
 
 _ITS_OWN = (
-    "document", "text", "sampling", "tokenizer", "vocab_size", "look_beside", "frozen", "steps",
+    "document", "text", "sampling", "tokenizer", "vocab_size", "character_coverage",
+    "look_beside", "frozen", "steps",
     "dev",
 )  # fmt: skip
 """What the run that made a model had for its own text, or only at its beginning."""

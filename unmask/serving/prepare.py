@@ -26,7 +26,7 @@ from unmask.training.data import check_sampling, prepared, read_documents, token
 from unmask.training.recipe import Recipe
 from unmask.training.stopping import interruptible
 
-OPTIONS = ("tokenizer", "vocab_size", "document", "text", "encoding_errors")
+OPTIONS = ("tokenizer", "vocab_size", "character_coverage", "document", "text", "encoding_errors")
 """Fields of a recipe that decide what becomes of the documents."""
 
 _USUAL = {"sampling": 1.0}
@@ -44,6 +44,7 @@ def prepare(
     model: str = "bert-mini",
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
+    character_coverage: float | None = None,
     document: Separator = "blank",
     text: str | None = None,
     encoding_errors: EncodingErrors = "strict",
@@ -61,6 +62,7 @@ def prepare(
         model: the card whose kind of tokenizer is learned.
         tokenizer: a folder with a tokenizer to use instead.
         vocab_size: of the learned tokenizer; None: the card's.
+        character_coverage: share of the text whose characters it knows; None: the card's.
         document: what a document of plain text is: parted by blank lines, a line, or a file.
         text: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
@@ -86,6 +88,7 @@ def prepare(
         sampling=float(sampling),
         tokenizer=None if tokenizer is None else str(tokenizer),
         vocab_size=vocab_size,
+        character_coverage=character_coverage,
     )
     if prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")

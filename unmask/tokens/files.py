@@ -170,7 +170,7 @@ def _backend(path: Path, beside: Declared) -> Tokenizer:
     # Lengths at which its file pads and cuts are the caller's business, and would look like a part
     # of every text.
     written = json.dumps({**state, "padding": None, "truncation": None})
-    with limits.library(f"{path} is no tokenizer file"):
+    with limits.library(f"{path} is no tokenizer file", reading=True):
         backend = Tokenizer.from_str(written)
     for token in added:
         if backend.token_to_id(token["content"]) != token.get("id"):

@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -41,8 +42,6 @@ N_FED = 2**26
 """Counts are scaled down to add up to about this many words: more of them tell nothing new."""
 LONGEST_WORD = 256
 """Longer words are cut before pieces are learned from them."""
-COVERAGE = 0.9999
-"""The most frequent characters, up to this share of the text, are pieces; others are unknown."""
 
 _log = logging.getLogger(__name__)
 _DIGIT_OR_REST = re.compile(r"\d|\D+")
@@ -149,9 +148,14 @@ def _word_piece(
     def build(vocab: dict[str, int]) -> Tokenizer:
         return pipeline.word_piece(vocab, unknown, lowercase=kind.lowercase)
 
-    words, letters = _covered(count_words(texts, build({unknown: 0}), special))
-    symbols = _symbols(words, letters, prefix="##")
-    n_merges = _room(kind.size, special, symbols)
+    counted = count_words(texts, build({unknown: 0}), special)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        words, letters = _covered(counted, coverage)
+        return words, _symbols(words, letters, prefix="##")
+
+    words, symbols = covered(kind.character_coverage)
+    n_merges = _room(kind.size, special, symbols, covered)
     pieces, _ = merges(words, symbols, n_merges, prefix="##")
     return build(_numbered(special, [*sorted(symbols), *pieces]))
 
@@ -167,10 +171,16 @@ def _bpe(kind: BPE, special: tuple[str, ...], unknown: str, texts: Iterable[str]
             apart=kind.apart,
         )
 
-    words, letters = _covered(count_words(texts, build({unknown: 0}, []), special))
+    counted = count_words(texts, build({unknown: 0}, []), special)
     suffix = "" if kind.apart else kind.end_of_word
-    symbols = _symbols(words, letters, suffix=suffix)
-    pieces, made = merges(words, symbols, _room(kind.size, special, symbols), suffix=suffix)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        words, letters = _covered(counted, coverage)
+        return words, _symbols(words, letters, suffix=suffix)
+
+    words, symbols = covered(kind.character_coverage)
+    n_merges = _room(kind.size, special, symbols, covered)
+    pieces, made = merges(words, symbols, n_merges, suffix=suffix)
     return build(_numbered(special, [*sorted(symbols), *pieces]), made)
 
 
@@ -217,9 +227,13 @@ def _sentence_piece_bpe(
     for word, n in counted.items():
         for part in _DIGIT_OR_REST.findall(word):
             words[part] += n
-    kept, letters = _covered(words)
-    symbols = _symbols(kept, letters)
-    room = _room(kind.size - 256, special, symbols)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        kept, letters = _covered(words, coverage)
+        return kept, _symbols(kept, letters)
+
+    kept, symbols = covered(kind.character_coverage)
+    room = _room(kind.size, special, symbols, covered, n_bytes=256)
     made, _ = merges(kept, symbols, room)
     return build([p for p in made if p not in symbols], sorted(symbols), prefix=kind.prefix)
 
@@ -230,8 +244,13 @@ def _unigram(
     at = special.index(unknown)
     first = pipeline.as_plain(accents=False, lowercase=kind.lowercase) if kind.plain else []
     shell = pipeline.unigram([(name, 0.0) for name in special], at, first)
-    words, letters = _covered(count_words(texts, shell, special))
-    _room(kind.size, special, letters)
+    counted = count_words(texts, shell, special)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        return _covered(counted, coverage)
+
+    words, letters = covered(kind.character_coverage)
+    _room(kind.size, special, letters, covered)
     pieces = unigram.learn(words, kind.size - len(special))
     return pipeline.unigram([*((name, 0.0) for name in special), *pieces], at, first)
 
@@ -286,16 +305,59 @@ def _numbered(special: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]
     return {piece: i for i, piece in enumerate(every)}
 
 
-def _room(size: int, special: tuple[str, ...], symbols: list[str]) -> int:
-    """Return how many ids are left beside the special tokens and single characters."""
-    least = len(special) + len(symbols)
+_Covered = Callable[[float], tuple[dict[str, int], list[str]]]
+"""Words of the characters that make up a share of a text, and the symbols that they are made of."""
+
+
+def _room(
+    size: int,
+    special: tuple[str, ...],
+    symbols: list[str],
+    covered: _Covered | None = None,
+    n_bytes: int = 0,
+) -> int:
+    """Return how many ids are left beside the special tokens, bytes and single characters.
+
+    Args:
+        size: of the vocabulary.
+        special: its special tokens.
+        symbols: the single characters.
+        covered: what they would be with another coverage, which is then named where they are too
+            many; None: there is no such choice.
+        n_bytes: tokens for bytes.
+
+    Raises:
+        ValueError: none is left.
+    """
+    own = len(special) + n_bytes
+    least = own + len(symbols)
     if size < least or size == len(special):
+        bytes_too = f", {n_bytes} bytes" if n_bytes else ""
+        other = None if covered is None else _coverage(size - own, covered)
+        rest = "read byte by byte" if n_bytes else "unknown"
+        choice = (
+            "" if other is None
+            else f"; or set character_coverage to {other:g}, so that the rarest ones are {rest}"
+        )  # fmt: skip
         raise ValueError(
-            f"a vocabulary of {size} is too small: {len(special)} special tokens and "
+            f"a vocabulary of {size} is too small: {len(special)} special tokens{bytes_too} and "
             f"{len(symbols)} single characters must be in it; "
-            f"ask for {max(least, len(special) + 1)} or more"
+            f"ask for {max(least, len(special) + 1)} or more{choice}"
         )
     return size - least
+
+
+def _coverage(room: int, covered: _Covered) -> float | None:
+    """Find the largest round coverage whose single characters fit; None: there is none."""
+    for other in _COVERAGES:
+        with suppress(ValueError):  # no word is left
+            words, symbols = covered(other)
+            if words and len(symbols) <= room:
+                return other
+    return None
+
+
+_COVERAGES = (0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 
 def count_words(
@@ -341,13 +403,13 @@ def _split(seen: Counter[str], shell: Tokenizer, words: Counter[str]) -> None:
         least *= 2
 
 
-def _covered(words: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
-    """Keep the characters that make up most of the text, and the words made of them."""
+def _covered(words: Mapping[str, int], coverage: float) -> tuple[dict[str, int], list[str]]:
+    """Keep the characters that make up a share of the text, and the words made of them."""
     code, _, _, count = _laid_out(words)
     letters, place = np.unique(code, return_inverse=True)
     frequency = np.bincount(place, count)
     rising = np.lexsort((letters, frequency))
-    rare = np.cumsum(frequency[rising]) <= (1 - COVERAGE) * frequency.sum()
+    rare = np.cumsum(frequency[rising]) <= (1 - coverage) * frequency.sum()
     out = {chr(c) for c in letters[rising[rare]]}
     kept = words if not out else {w: n for w, n in words.items() if out.isdisjoint(w)}
     return dict(kept), sorted({chr(c) for c in letters} - out)

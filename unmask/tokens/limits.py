@@ -8,8 +8,10 @@ its own, that becomes an error that names the file.
 
 import base64
 import binascii
+import os
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tokenizers import Regex, normalizers
@@ -27,7 +29,7 @@ _PROBES = ("", "a", "a b", " ", "A.1", "\n", "é中")
 
 
 @contextmanager
-def library(where: str) -> Generator[None]:
+def library(where: str, *, reading: bool = False) -> Generator[None]:
     """Turn whatever the `tokenizers` library raises into a ValueError of one line.
 
     Nothing but calls of that library belongs within. It raises nothing narrower than Exception;
@@ -36,17 +38,39 @@ def library(where: str) -> Generator[None]:
 
     Args:
         where: the file, and what was done with it.
+        reading: a file is read; what the library then prints of its own failure is not shown.
 
     Raises:
         ValueError: the library failed.
     """
     try:
-        yield
+        with _hushed() if reading else nullcontext():
+            yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
             raise
         said = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{where}: {said[:300]}") from error
+
+
+@contextmanager
+def _hushed() -> Generator[None]:
+    """Keep back what is printed on standard error; it is printed afterwards if nothing failed."""
+    try:
+        shown = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
+        aside.seek(0)
+        if kept := aside.read():
+            os.write(2, kept)
 
 
 def check(path: object, state: Mapping[str, Any]) -> None:

@@ -444,7 +444,7 @@ def _precompiled(charsmap: bytes) -> normalizers.Normalizer:
             f"its normalization rules write {growth:.0f} characters for one; at most "
             f"{limits.MOST_GROWTH} are read"
         )
-    with limits.library("its normalization rules cannot be read"):
+    with limits.library("its normalization rules cannot be read", reading=True):
         return normalizers.Precompiled(charsmap)
 
 

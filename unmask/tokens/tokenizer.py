@@ -380,7 +380,10 @@ class Tokenizer:
             return ByT5Tokenizer(*of_bytes)
         known = spelled.read(Path(folder))
         backend, frame = read(Path(folder))
-        made = cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
+        try:
+            made = cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from error
         made.where = str(folder)
         return made
 

@@ -293,12 +293,20 @@ class TaskTokens:
         )
 
 
+COVERAGE = 0.9999
+MOST_IDS = 2**24
+"""Of a vocabulary that is learned: some twenty times as many as the largest published one has."""
+
+
 @dataclass(frozen=True)
 class WordPiece:
     """Words cut greedily into the longest known pieces; what continues a word is ##so (BERT)."""
 
     size: int = 30_522
     lowercase: bool = True
+    character_coverage: float = COVERAGE
+    """The most frequent characters, up to this share of the text, are pieces; others are unknown
+    (SentencePiece's option of this name, 0.9995 there)."""
 
 
 ByteCut = Literal["gpt2", "llama3", "qwen2"]
@@ -329,6 +337,9 @@ class BPE:
     """The mark is a symbol of its own, merged like any other (Sennrich et al. 2016, algorithm 1),
     words are what stands between spaces. Otherwise it is a part of the last character, and
     punctuation is split off (GPT)."""
+    character_coverage: float = COVERAGE
+    """The most frequent characters, up to this share of the text, are pieces; others are unknown
+    (SentencePiece's option of this name, 0.9995 there)."""
 
 
 @dataclass(frozen=True)
@@ -343,6 +354,9 @@ class SentencePieceBPE:
     prefix: bool = True
     """A space is put before a text, so that its first word is written as others are; not so in
     Gemma (released code, `add_dummy_prefix`)."""
+    character_coverage: float = COVERAGE
+    """The most frequent characters, up to this share of the text, are pieces; others are bytes
+    (SentencePiece's option of this name, 0.9995 there)."""
 
 
 @dataclass(frozen=True)
@@ -355,6 +369,9 @@ class Unigram:
     `preprocess_text`)."""
     lowercase: bool = False
     """Letters are lowered first (ALBERT)."""
+    character_coverage: float = COVERAGE
+    """The most frequent characters, up to this share of the text, are pieces; others are unknown
+    (SentencePiece's option of this name, 0.9995 there)."""
 
 
 @dataclass(frozen=True)
@@ -426,6 +443,9 @@ Vocabulary = (
     | SpelledWords
 )
 
+Covering = WordPiece | BPE | SentencePieceBPE | Unigram
+"""Kinds all of whose single characters are pieces."""
+
 KINDS: Mapping[str, type] = {
     "wordpiece": WordPiece,
     "byte-bpe": ByteBPE,
@@ -479,7 +499,23 @@ class TokenizerSpec:
     """A tokenizer before it is learned.
 
     A vocabulary's `size` counts all ids but those of the frame's sentinels, which come on top.
+
+    Raises:
+        ValueError: a size that is none or beyond `MOST_IDS`, a coverage that is no share.
     """
 
     vocabulary: Vocabulary
     frame: Frame
+
+    def __post_init__(self) -> None:
+        kind = self.vocabulary
+        if isinstance(kind, Bytes | CodePoints):
+            return
+        if not 1 <= kind.size <= MOST_IDS:
+            raise ValueError(
+                f"the size of a vocabulary must be from 1 to {MOST_IDS:,}, got {kind.size:,}"
+            )
+        if isinstance(kind, Covering) and not 0 < kind.character_coverage <= 1:
+            raise ValueError(
+                f"character_coverage must be above 0 and at most 1, got {kind.character_coverage}"
+            )

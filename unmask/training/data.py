@@ -21,7 +21,7 @@ from unmask.text.corpus import Document
 from unmask.text.mix import called, named_documents, smoothed, source_names
 from unmask.tokens.joined import Joined, separator
 from unmask.tokens.shards import Shards
-from unmask.tokens.vocabulary import Bytes, CodePoints, Frame, Special, TokenizerSpec
+from unmask.tokens.vocabulary import Bytes, CodePoints, Covering, Frame, Special, TokenizerSpec
 from unmask.training.recipe import Recipe
 
 DEV_TOKENS = 65_536
@@ -31,8 +31,19 @@ SAMPLE_ROWS = 256
 
 
 def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
-    """Return the card's kind of tokenizer, of the size that the recipe says."""
-    spec = card.tokenizer
+    """Return the card's kind of tokenizer, of the size and coverage that the recipe says.
+
+    Raises:
+        ValueError: the card's kind has no coverage.
+    """
+    spec, coverage = card.tokenizer, recipe.character_coverage
+    if coverage is not None:
+        if not isinstance(spec.vocabulary, Covering):
+            raise ValueError(
+                f"character_coverage = {coverage}: is of word pieces and SentencePiece's kinds, "
+                f"but {card.name} learns {type(spec.vocabulary).__name__}"
+            )
+        spec = replace(spec, vocabulary=replace(spec.vocabulary, character_coverage=coverage))
     if recipe.vocab_size is None or isinstance(spec.vocabulary, Bytes | CodePoints):
         return spec
     return replace(spec, vocabulary=replace(spec.vocabulary, size=recipe.vocab_size))

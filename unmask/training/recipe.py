@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from unmask.config import MOST_RATE, from_dict, read_toml, read_written, to_dict
 from unmask.hiding.objectives import Objective
+from unmask.tokens.vocabulary import MOST_IDS
 from unmask.training.schedule import WSD, Linear, Schedule
 from unmask.vectors.learning import Method
 
@@ -171,6 +172,9 @@ class Recipe:
     tokenizer: str | None = None
     """A folder with a tokenizer. None: the card's kind is learned from the data."""
     vocab_size: int | None = None
+    character_coverage: float | None = None
+    """Share of the text whose characters are pieces of a vocabulary that is learned; rarer ones are
+    unknown, or bytes. None: the card's, 0.9999."""
 
     length: int | None = None
     """Tokens a row, at most."""
@@ -258,6 +262,8 @@ class Recipe:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
+        if self.vocab_size is not None and self.vocab_size > MOST_IDS:
+            raise ValueError(f"vocab_size must be at most {MOST_IDS:,}, got {self.vocab_size:,}")
         if self.length is not None and self.batch_tokens < self.length:
             raise ValueError(
                 f"batch_tokens must be at least length, {self.length}, got {self.batch_tokens}"
