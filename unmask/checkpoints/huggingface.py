@@ -37,10 +37,11 @@ from unmask.model.architecture import source_of
 from unmask.model.decoder import MaskDecoder
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.names import Names, Read
-from unmask.published.card import Published, longest, resized
+from unmask.published.card import Published, longest, resized, spans, token_labels
 from unmask.published.catalogue import MODELS, family
 from unmask.published.own import OWN as OWN_WORDS
 from unmask.published.own import unsaid
+from unmask.published.unread import UNREAD, why_not
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 from unmask.vectors.learning import METHODS, Method
@@ -257,17 +258,32 @@ def heads_without_class(card: Published, specs: Mapping[str, HeadSpec]) -> dict[
     return own | {n: type(specs[n]).__name__ for n in left if n not in class_of}
 
 
+def differs_there(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
+    """Say what transformers does otherwise than a model that it opens; None: all is equal."""
+    there = card.fields.in_transformers
+    return card.fields.differs(card.architecture, specs) if there else None
+
+
 def opens_where(card: Published, specs: Mapping[str, HeadSpec]) -> str | None:
     """Say what opens a model of which transformers lacks something; None: it opens all of it."""
     if not card.fields.in_transformers:
         return f"{_why_ours(card)}transformers has no class of this network: `unmask.load` opens it"
+    other = differs_there(card, specs)
     own = heads_without_class(card, specs)
+    said = [line for line in (_lacking(card, specs, own), other) if line is not None]
+    return "; ".join(said) or None
+
+
+def _lacking(card: Published, specs: Mapping[str, HeadSpec], own: Mapping[str, str]) -> str | None:
+    """Say which head of a model transformers does not open, and, where it has a class, why not."""
     if not own:
         return next((said for spec in specs.values() if (said := _otherwise(spec))), None)
     which, rest = ("its", "model below the head") if len(own) == len(specs) else ("a", "rest")
+    name, head = next(iter(own.items()))
+    why = why_not(name, card.fields.classes[()])
     return (
-        f"{which} head is {next(iter(own.values()))}, which transformers does not have: that opens "
-        f"the {rest}, `unmask.load` opens both"
+        f"{which} head is {head}, which transformers does not have"
+        f"{'' if why is None else f' ({why})'}: that opens the {rest}, `unmask.load` opens both"
     )
 
 
@@ -301,6 +317,9 @@ def _otherwise(spec: HeadSpec) -> str | None:
 def _without_class(card: Published, spec: HeadSpec) -> str | None:
     if isinstance(spec, RecurrentTags | CharactersInTurn):
         return type(spec).__name__
+    if isinstance(spec, TokenLabels | Spans):
+        usual = token_labels(card) if isinstance(spec, TokenLabels) else spans(card)
+        return None if spec.map == usual.map else f"{type(spec).__name__}(map={spec.map})"
     if not isinstance(spec, Labels) or card.labels is None:
         return None
     pools = {} if card.fields.pools is None else card.fields.pools[1]
@@ -320,6 +339,10 @@ def _heads(
     if OWN in theirs:
         return from_dict(_Own, theirs[OWN], f"{folder / 'config.json'}: {OWN}").heads
     wanted = (cast("Sequence[str]", theirs.get("architectures")) or ("",))[0]
+    if wanted in UNREAD and card.fields.heads_of(wanted) is None:
+        raise ValueError(
+            f"{folder / 'config.json'}: architectures: {wanted} is not read: {UNREAD[wanted]}"
+        )
     kept = tuple(name for name, spec in card.heads.items() if kept_with(spec))
     found = card.fields.heads_of(wanted)
     names = kept if found is None else found
@@ -341,9 +364,9 @@ def heads_named(
         elif name == "choice" and card.labels is not None:
             made[name] = replace(card.labels, term=name, n_labels=1, loss=Choice())
         elif name == "token_label":
-            made[name] = TokenLabels(n_labels=n_labels)
+            made[name] = replace(token_labels(card), n_labels=n_labels)
         elif name == "spans":
-            made[name] = Spans()
+            made[name] = spans(card)
         else:
             made[name] = {**card.others, **card.heads}[name]
     return made
@@ -516,6 +539,8 @@ def write_folder(
         state = card.names.zeros(weights) | state
     if all(n in others or not kept_with(s) for n, s in model.specs.items()):
         state = card.names.without_prefix(state)
+    if theirs["architectures"][0] in card.fields.aliased:
+        state = card.names.aliased(state)
     write_tensors(folder / SAFETENSORS, {**state, **own})
     if tokenizer is not None:
         tokenizer.save(folder, segments=None if model.stack.tells_segments else False)

@@ -246,6 +246,34 @@ class Attend(nn.Module):
         return (hidden * weights[..., None].to(hidden.dtype)).sum(1)
 
 
+@dataclass(frozen=True)
+class Dense:
+    """A linear map of each hidden state, an activation, and the architecture's norm.
+
+    Warner et al. 2024, arXiv:2412.13663, released code: what ModernBERT has before any scores.
+    """
+
+    activation: Activation = "gelu"
+
+    def build(self, a: Architecture) -> "DenseMap":
+        """Build the map of a stack."""
+        return DenseMap(self, a)
+
+
+class DenseMap(nn.Module):
+    """norm(activation(dense(x)))."""
+
+    def __init__(self, spec: Dense, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.bias)
+        self.norm = a.norm.build(a.d_model)
+
+    def forward(self, hidden: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """Map each hidden state."""
+        return self.norm(ACTIVATIONS[self.spec.activation](self.dense(hidden)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenLabels:
     """The head that labels each token: parts of speech, names."""
@@ -253,6 +281,8 @@ class TokenLabels:
     term: str = "token_label"
     n_labels: int = 2
     loss: OneOf = OneOf()
+    map: Dense | None = None
+    """What stands before the scores (ModernBERT)."""
     dropout: float = 0.1
 
     def build(self, architecture: Architecture, table: Table) -> "TokenLabelsHead":
@@ -269,11 +299,13 @@ class TokenLabelsHead(nn.Module):
     def __init__(self, spec: TokenLabels, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
+        self.map = None if spec.map is None else spec.map.build(a)
         self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(a.d_model, spec.n_labels)
 
     def scores(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t labels"]:
         """Score the labels of each token."""
+        hidden = hidden if self.map is None else self.map(hidden)
         return self.out(self.dropout(hidden))
 
     def count(self, batch: Batch) -> dict[str, int]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE, Batch
+from unmask.heads.labels import Dense
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.canine import Table
@@ -21,6 +22,8 @@ class Spans:
     """The head that marks a part of a text: the answer to a question."""
 
     term: str = "span"
+    map: Dense | None = None
+    """What stands before the scores (ModernBERT)."""
 
     def build(self, architecture: Architecture, table: Table) -> "SpansHead":
         """Build the head of a stack."""
@@ -38,11 +41,12 @@ class SpansHead(nn.Module):
     def __init__(self, spec: Spans, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
+        self.map = None if spec.map is None else spec.map.build(a)
         self.out = nn.Linear(a.d_model, 2)
 
     def scores(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t 2"]:
         """Score each token as the start and as the end."""
-        return self.out(hidden)
+        return self.out(hidden if self.map is None else self.map(hidden))
 
     def count(self, batch: Batch) -> dict[str, int]:
         """Count the texts whose answer is known."""

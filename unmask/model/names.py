@@ -42,7 +42,8 @@ class Read:
 class Names:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
-    `**` stands for all modules below.
+    `**` stands for all modules below. All names of theirs begin with the prefix, which a model
+    without heads leaves out, or, in some of their classes, with the alias.
 
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
     the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
@@ -59,8 +60,10 @@ class Names:
     for one of ours.
     """
 
-    def __init__(self, table: str, *, prefix: str = "", heads: int | None = None) -> None:
-        self.table, self.prefix, self.heads = table, prefix, heads
+    def __init__(
+        self, table: str, *, prefix: str = "", heads: int | None = None, alias: str = ""
+    ) -> None:
+        self.table, self.prefix, self.heads, self.alias = table, prefix, heads, alias
         self.rules = tuple(self._rule(line) for line in table.strip().splitlines() if line.strip())
 
     @property
@@ -72,7 +75,7 @@ class Names:
         """Return the table for models of this architecture: some cut tensors by its heads."""
         if not self.by_head or not isinstance(a, Architecture) or a.n_heads == self.heads:
             return self
-        return Names(self.table, prefix=self.prefix, heads=a.n_heads)
+        return Names(self.table, prefix=self.prefix, heads=a.n_heads, alias=self.alias)
 
     @staticmethod
     def _rule(line: str) -> Rule:
@@ -174,6 +177,16 @@ class Names:
         """Name tensors as a model without heads does in their library."""
         return {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
 
+    def aliased(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Name tensors as classes of theirs do that have the alias in place of the prefix."""
+        if not self.alias:
+            return dict(state)
+        n = len(self.prefix)
+        return {
+            self.alias + name[n:] if name.startswith(self.prefix) else name: tensor
+            for name, tensor in state.items()
+        }
+
     def _operate(self, rule: Rule, tensor: Tensor, inner: int | None) -> Tensor:
         """Do what the rule says; of tensors joined head by head, `inner` ones become outer."""
         if rule.operation == "transposed":
@@ -201,7 +214,10 @@ class Names:
         return tensor.unflatten(1, (self.heads, -1))
 
     def _hits(self, name: str) -> Iterable[tuple[Rule, tuple[str, ...], str]]:
-        for candidate in dict.fromkeys((name, self.prefix + name)):
+        names = [name, self.prefix + name]
+        if self.alias and name.startswith(self.alias):
+            names.append(self.prefix + name.removeprefix(self.alias))
+        for candidate in dict.fromkeys(names):
             hits = [(r, *hit) for r in self.rules if (hit := _match(r.theirs, candidate))]
             if hits:
                 return hits
@@ -320,6 +336,11 @@ class Fields:
     """The same of the head that labels whole texts: fields of `Labels`."""
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
+    aliased: frozenset[str] = frozenset()
+    """Classes of theirs whose tensors have the alias of `Names` in place of the prefix."""
+    differs: Callable[[Any, Mapping[str, Any]], str | None] = lambda a, specs: None
+    """What their class does otherwise than a model of this architecture with these heads: of all
+    else, its scores and hidden states are equal."""
     told_by: frozenset[str] = frozenset()
     """Keys that tell the family of a configuration which has no model_type, or one that several
     families share; none: it is not told."""

@@ -144,6 +144,11 @@ FIELDS = Fields(
         ("spans",): "CanineForQuestionAnswering",
         (): "CanineModel",
     },
+    differs=lambda a, specs: (
+        "transformers reads texts of CANINE no wider than they are given: it is equal where they "
+        "are padded to a multiple of 128 characters, the longest with at least 12 "
+        '(`tokenizer(texts, padding="max_length", max_length=2048)`)'
+    ),
 )
 
 CANINE_C = Published(

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from unmask.heads.labels import Labels
+from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import ByMask
 from unmask.heads.model import HeadSpec, Model, OfVocabulary
 from unmask.heads.pooler import Pooler
+from unmask.heads.spans import Spans
 from unmask.hiding.objectives import Objective
 from unmask.hiding.targets import HiddenTarget
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -127,6 +128,18 @@ class Published:
         model = Model(self.architecture, self.heads if heads is None else heads, self.pooled)
         self.finish(model)
         return model
+
+
+def token_labels(card: Published) -> TokenLabels:
+    """Return the head that labels tokens as published models of this family have it."""
+    found = card.others.get("token_label")
+    return found if isinstance(found, TokenLabels) else TokenLabels()
+
+
+def spans(card: Published) -> Spans:
+    """Return the head that marks parts of a text as published models of this family have it."""
+    found = card.others.get("spans")
+    return found if isinstance(found, Spans) else Spans()
 
 
 def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:

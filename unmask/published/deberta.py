@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from unmask.heads.labels import Labels
 from unmask.heads.language import Language
-from unmask.heads.model import Model
+from unmask.heads.model import HeadSpec, Model
 from unmask.hiding.objectives import DEBERTA as RUNS_OF_WORDS
 from unmask.model.architecture import Architecture
 from unmask.model.decoder import MaskDecoder
@@ -200,6 +200,17 @@ def _labels(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {"activation": activation(theirs.get("pooler_hidden_act", "gelu"), "pooler_hidden_act")}
 
 
+def _without_decoder(a: Architecture, specs: Mapping[str, HeadSpec]) -> str | None:
+    language = specs.get("language")
+    if not isinstance(language, Language) or language.decoder is None:
+        return None
+    return (
+        "transformers has no enhanced mask decoder (He et al. 2021, section 3.2): its class for "
+        "masked tokens leaves the absolute places out and scores otherwise, below the head it is "
+        "equal; `unmask.load` opens all of it"
+    )
+
+
 def fields(
     model_type: str,
     name: str,
@@ -224,6 +235,7 @@ def fields(
         labels=_labels,
         always_tied=lambda theirs: theirs.get("legacy") is False,
         of_language=lambda spec: {"legacy": spec.decoder is None},
+        differs=_without_decoder,
     )
 
 

@@ -88,9 +88,11 @@ NAMES = Names(
     backbone.tokens                           lm_head                      tied
     heads.label.out                           score
     heads.token_label.out                     score
+    heads.spans.out                           qa_outputs
     -                                         model.layers.*.self_attn.rotary_emb.inv_freq
     """,  # noqa: E501 - a line is a rule
     prefix="model.",
+    alias="transformer.",  # of classes that answer questions
 )
 """Also of Mistral, Qwen, Gemma and OLMo, whose norms stand in other places."""
 
@@ -230,7 +232,20 @@ KEYS = Keys(
     """,
     KIN,
 )
-FIELDS = Fields(model_type="llama", keys=KEYS, read=read, write=_write, classes=classes("Llama"))
+
+
+def answering(name: str) -> dict[tuple[str, ...], str]:
+    """Return the same classes and the one that answers questions, which not every family has."""
+    return classes(name) | {("spans",): f"{name}ForQuestionAnswering"}
+
+
+ALIASED = "ForQuestionAnswering"
+"""What ends the names of classes that call the network `transformer`; in Mistral's it is `model`,
+like in all others."""
+FIELDS = Fields(
+    model_type="llama", keys=KEYS, read=read, write=_write, classes=answering("Llama"),
+    aliased=frozenset({f"Llama{ALIASED}"}),
+)  # fmt: skip
 
 TRAINING: Mapping[str, Any] = {  # section 2.3
     "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "weight_decay": 0.1},

@@ -86,8 +86,25 @@ KEYS = Keys(
     """,
     roberta.KEYS,
 )
+
+
+def _seen_by_all(a: Architecture, specs: Mapping[str, Any]) -> str | None:
+    if "choice" not in specs:
+        return None
+    return (
+        "transformers lets the tokens of an option alone see all of the text, here the first token "
+        "does, too (Beltagy et al. 2020, section 6): it is equal where `global_attention_mask` is "
+        "1 at both"
+    )
+
+
 FIELDS = replace(
-    roberta.fields("longformer", "Longformer"), keys=KEYS, read=_read, write=_write, forward={}
+    roberta.fields("longformer", "Longformer"),
+    keys=KEYS,
+    read=_read,
+    write=_write,
+    forward={},
+    differs=_seen_by_all,
 )
 
 

@@ -61,7 +61,8 @@ MISTRAL_7B = llama.sized(
     norm=RMSNorm(eps=1e-5),  # released code
     length=8192,  # table 1
     fields=Fields(
-        model_type="mistral", keys=KEYS, read=_read, write=_write, classes=llama.classes("Mistral")
+        model_type="mistral", keys=KEYS, read=_read, write=_write,
+        classes=llama.answering("Mistral"),
     ),
     hub="mistralai/Mistral-7B-v0.1",
     note="The paper does not say how it was trained: the recipe is that of Llama 7B.",

@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from unmask.heads.labels import Labels
+from unmask.heads.labels import Dense, Labels, TokenLabels
 from unmask.heads.language import Language
-from unmask.heads.model import Model
+from unmask.heads.model import HeadSpec, Model
+from unmask.heads.spans import Spans
 from unmask.hiding.objectives import MODERNBERT as MASKED_30
 from unmask.model.architecture import PRE, UNBIASED, Architecture
 from unmask.model.initialize import Normal
@@ -67,6 +68,9 @@ BASE = Architecture(
 )
 HEADS = {"language": Language(term="masked", transform="gelu", bias=True)}
 LABELS = Labels(activation="gelu", norm=True, dropout=0.0)  # released code
+OTHERS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
+    "token_label": TokenLabels(map=Dense(), dropout=0.0), "spans": Spans(map=Dense()),
+}  # fmt: skip
 
 
 def skip_first_norm(model: Model) -> None:
@@ -98,6 +102,12 @@ NAMES = Names(
     heads.choice.dense                        head.dense
     heads.choice.norm                         head.norm
     heads.choice.out                          classifier
+    heads.token_label.map.dense               head.dense
+    heads.token_label.map.norm                head.norm
+    heads.token_label.out                     classifier
+    heads.spans.map.dense                     head.dense
+    heads.spans.map.norm                      head.norm
+    heads.spans.out                           classifier
     """,  # noqa: E501 - a line is a rule
     prefix="model.",
 )
@@ -254,6 +264,8 @@ FIELDS = Fields(
         ("language",): "ModernBertForMaskedLM",
         ("label",): "ModernBertForSequenceClassification",
         ("choice",): "ModernBertForMultipleChoice",
+        ("token_label",): "ModernBertForTokenClassification",
+        ("spans",): "ModernBertForQuestionAnswering",
         (): "ModernBertModel",
     },
     language=lambda theirs: {"transform": _head_activation(theirs)},
@@ -278,6 +290,7 @@ MODERNBERT_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
+    others=OTHERS,
     labels=LABELS,
     objective=MASKED_30,
     tokenizer=TokenizerSpec(ByteBPE(50_368, nfc=True), FRAME),  # table 4

@@ -72,7 +72,11 @@ OLMO_2_7B = llama.sized(
     },
     fields=Fields(
         model_type="olmo2", keys=KEYS, read=_read, write=_write,
-        classes={("language",): "Olmo2ForCausalLM", (): "Olmo2Model"},
+        classes={
+            ("language",): "Olmo2ForCausalLM",
+            ("label",): "Olmo2ForSequenceClassification",
+            (): "Olmo2Model",
+        },
     ),
     hub="allenai/OLMo-2-1124-7B",
     note=f"The cosine is that of 5T tokens; the paper leaves it after 4T. {LEFT_OUT}",

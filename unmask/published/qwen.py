@@ -110,7 +110,8 @@ QWEN_2_05B = llama.sized(
     length=4096,  # section 3.2; 32,768 at the end
     fields=Fields(
         model_type="qwen2", keys=KEYS_2, read=_read_2, write=_write_2,
-        classes=llama.classes("Qwen2"),
+        classes=llama.answering("Qwen2"),
+        aliased=frozenset({f"Qwen2{llama.ALIASED}"}),
     ),
     hub="Qwen/Qwen2-0.5B",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
@@ -139,7 +140,8 @@ QWEN_3_06B = llama.sized(
     architecture=QWEN_3_BASE,
     fields=Fields(
         model_type="qwen3", keys=KEYS_3, read=_read_3, write=_write_3,
-        classes=llama.classes("Qwen3"),
+        classes=llama.answering("Qwen3"),
+        aliased=frozenset({f"Qwen3{llama.ALIASED}"}),
     ),
     hub="Qwen/Qwen3-0.6B-Base",
 )  # fmt: skip

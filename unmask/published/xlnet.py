@@ -67,6 +67,8 @@ NAMES = Names(
     backbone.tokens                           lm_loss                                 tied
     heads.label.dense                         sequence_summary.summary
     heads.label.out                           logits_proj
+    heads.choice.dense                        sequence_summary.summary
+    heads.choice.out                          logits_proj
     heads.token_label.out                     classifier
     heads.spans.out                           qa_outputs
     -                                         transformer.mask_emb
@@ -182,6 +184,7 @@ XLNET_LARGE = Published(
         classes={
             ("language",): "XLNetLMHeadModel",
             ("label",): "XLNetForSequenceClassification",
+            ("choice",): "XLNetForMultipleChoice",
             ("token_label",): "XLNetForTokenClassification",
             ("spans",): "XLNetForQuestionAnsweringSimple",
             (): "XLNetModel",

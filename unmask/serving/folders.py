@@ -15,7 +15,14 @@ from unmask.channels import markdown
 from unmask.checkpoints import bilm
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.generator import write_generator
-from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
+from unmask.checkpoints.huggingface import (
+    HUB,
+    Opened,
+    config_of,
+    differs_there,
+    opens_where,
+    write_folder,
+)
 from unmask.checkpoints.subwords import write_subwords
 from unmask.files import whole, write_whole
 from unmask.finetuning.export import write_record
@@ -142,6 +149,7 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     kind = config_of(model, card)["architectures"][0]
     what = kind if card.fields.in_transformers else "network"
     note = opens_where(card, model.specs)
+    alike = card.fields.in_transformers and differs_there(card, model.specs) is None
     lines = [
         "---",
         f"library_name: {'transformers' if note is None else 'unmask'}",
@@ -163,7 +171,7 @@ def model_card(opened: Opened, figures: Mapping[str, Any]) -> str:
     lines += [
         "",
         "```python",
-        *_opening(kind if card.fields.in_transformers else None),
+        *_opening(kind if alike else None),
         "```",
         "",
         "It knows what stands in the text it was trained on, mistakes and prejudices included.",

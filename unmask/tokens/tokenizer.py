@@ -757,6 +757,7 @@ def _config(frame: Frame) -> dict[str, Any]:
         config["cls_token"] = frame.before[0]
     if frame.summary is not None:
         config |= {"cls_token": frame.summary, "sep_token": frame.between[0]}
+        config["padding_side"] = "left"  # the last column is the one that tells of a whole text
     if (not as_bert and frame.start != frame.pad) or frame.start == frame.end:
         config["bos_token"] = frame.start
     if frame.end is not None:

@@ -19,8 +19,7 @@ from unmask.finetuning.squad import answers_of
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
-from unmask.heads.spans import Spans
-from unmask.published.card import Published
+from unmask.published.card import Published, spans
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -199,7 +198,7 @@ class AnswerFromText:
                 "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
                 "mBART"
             )
-        return {SPANS: Spans()}
+        return {SPANS: spans(card)}
 
     def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
         """At each token of the context."""

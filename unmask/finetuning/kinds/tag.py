@@ -16,10 +16,9 @@ from unmask.finetuning.metrics import SCHEMES
 from unmask.finetuning.spans import Scheme, impossible, scheme_of, unread
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import TokenLabels
 from unmask.heads.model import HeadSpec
 from unmask.heads.recurrent import RecurrentTags
-from unmask.published.card import Published
+from unmask.published.card import Published, token_labels
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
@@ -179,7 +178,7 @@ class Tag:
             )
         options, n = _options(task.options), max(len(task.labels), 1)
         if options.head == "linear":
-            return {TOKEN_LABEL: TokenLabels(n_labels=n)}
+            return {TOKEN_LABEL: replace(token_labels(card), n_labels=n)}
         never = impossible(task.labels, options.scheme) if options.scheme is not None else ()
         spec = RecurrentTags(n_labels=n, width=options.width, crf=options.crf, impossible=never)
         return {TOKEN_LABEL: spec}

@@ -1,0 +1,394 @@
+"""Exports: each class of the reference library gives equal scores, or what differs is said."""
+
+import importlib
+import inspect
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface import (
+    config_of,
+    differs_there,
+    heads_without_class,
+    open_folder,
+    opens_where,
+    write_folder,
+)
+from unmask.heads.labels import Choice, TokenLabels
+from unmask.heads.language import Language
+from unmask.heads.model import HeadSpec, Model, kept_with
+from unmask.heads.recurrent import RecurrentTags
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.canine import CanineArchitecture
+from unmask.model.positions import Learned
+from unmask.model.transformer import EncoderDecoder
+from unmask.published.card import Published, spans, token_labels
+from unmask.published.catalogue import MODELS
+from unmask.published.unread import UNREAD
+from unmask.serving.folders import model_card
+from unmask.serving.pipeline import Pipeline
+
+V, D = 210, 32
+TOLERANCE = 2e-5  # relative to the largest number of the reference, float32
+UNTRAINED = ("pooler.", "mask_emb")
+"""Of their weights that an export may lack: no score reads them."""
+
+
+def shrunk(a: Any) -> Any:
+    """Return the same kind of network, so small that all of the catalogue fits."""
+    if isinstance(a, EncoderDecoderArchitecture):
+        sides = {name: shrunk(getattr(a, name)) for name in ("encoder", "decoder")}
+        return replace(a, **sides, source=None if a.source is None else shrunk(a.source))
+    assert isinstance(a, Architecture)
+    patterns = (len(a.window), len(a.kinds), len(getattr(a.position, "parts", ())))
+    small: dict[str, Any] = {
+        "vocab_size": a.vocab_size if isinstance(a, CanineArchitecture) else V,
+        "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": max(2, *patterns),
+        "head_width": None if a.head_width is None else 12,
+        "n_kv_heads": min(a.n_kv_heads, 2) if a.n_kv_heads is not None else None,
+        "embed_width": None if a.embed_width is None else 16,
+    }  # fmt: skip
+    if isinstance(a, CanineArchitecture):
+        small |= {"n_buckets": 512, "position": Learned(512)}
+    return replace(a, **small)
+
+
+def specs_of(card: Published, names: tuple[str, ...]) -> dict[str, HeadSpec]:
+    """Return the heads of a class of theirs."""
+    assert card.labels is not None or not {"label", "choice"} & set(names)
+    made: dict[str, HeadSpec] = {}
+    for name in names:
+        if name == "label":
+            made[name] = replace(card.labels, n_labels=3)  # type: ignore[type-var]
+        elif name == "choice":
+            made[name] = replace(card.labels, term=name, n_labels=1, loss=Choice())  # type: ignore[type-var]
+        elif name == "token_label":
+            made[name] = replace(token_labels(card), n_labels=3)
+        elif name == "spans":
+            made[name] = spans(card)
+        else:
+            made[name] = {**card.others, **card.heads}[name]
+    return made
+
+
+@dataclass(frozen=True)
+class Case:
+    """A card, small, with the heads of one class of theirs."""
+
+    card: Published
+    names: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.card.fields.classes[self.names]
+
+    @property
+    def head(self) -> str:
+        return " and ".join(self.names) or "none"
+
+
+def _cases() -> dict[str, Case]:
+    """List all, each network of a family once."""
+    found, seen = {}, set[tuple[Any, ...]]()
+    for name, card in MODELS.items():
+        if not card.fields.in_transformers:
+            continue
+        card = replace(card, architecture=shrunk(card.architecture))
+        for names in card.fields.classes:
+            if not set(names) <= {*card.heads, *card.others, *HEADS}:
+                continue  # SpanBERT asks for no next sentence
+            key = (card.fields.model_type, repr(card.architecture), names)
+            said = repr([card.heads.get(n) for n in names])
+            if (*key, said) not in seen:
+                seen.add((*key, said))
+                found[f"{name}: {' and '.join(names) or 'none'}"] = Case(card, names)
+    return found
+
+
+HEADS = ("label", "choice", "token_label", "spans")
+CASES = _cases()
+QUICK = ("modernbert-mini: spans", "modernbert-mini: token_label", "xlnet-mini: choice",
+         "llama-mini: spans", "mistral-mini: spans", "olmo-2-mini: label",
+         "deberta-mini: language", "deberta-v3-mini: language", "canine-mini: label",
+         "bart-mini: label", "xlnet-mini: label", "t5-v1_1-mini: language",
+         "longformer-mini: label", "unilm-mini: language and next_sentence")  # fmt: skip
+"""One of each kind, and all that is not plainly equal."""
+
+
+def fill(model: Model) -> Model:
+    """Give every weight a size at which differences show and rounding does not grow."""
+    drawn = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=drawn)
+            if parameter.dim() > 1:
+                parameter.copy_(0.15 * noise)
+            else:
+                parameter.add_(0.1 * noise)
+    return model.eval()
+
+
+def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[str, Tensor]:
+    """Return the scores of each head; of none, the hidden states."""
+    t = ids.shape[1]
+    document = torch.where(torch.arange(t) < torch.tensor(lengths)[:, None], 0, -1)
+    last = torch.tensor(lengths) - 1
+    if isinstance(model.backbone, EncoderDecoder):
+        batch = Batch(
+            inputs=said, visibility=Visibility(causal=True), source=ids,
+            source_visibility=Visibility(document=document), last=last,
+        )  # fmt: skip
+        t = said.shape[1]
+    else:
+        sight = Visibility(document=document, causal=model.stack.causal)
+        whole = {"label", "spans", "choice"} & model.specs.keys()
+        wide = torch.zeros(len(ids), 1, dtype=torch.long) if whole else None
+        batch = Batch(inputs=ids, visibility=sight, last=last, wide=wide)
+        batch = model.roomy(batch)
+    hidden = model.hidden(batch)
+    found: dict[str, Tensor] = {}
+    for name, spec in model.specs.items():
+        if isinstance(spec, Language):
+            found[name] = model.language.scores(hidden)[:, :t]
+        elif kept_with(spec):
+            (term,) = {getattr(spec, "term", name), name} & set(model(batch, scores=True).scores)
+            found[name] = model(batch, scores=True).scores[term]
+    return found or {"hidden": hidden[:, :t]}
+
+
+THEIRS = {
+    "language": ("prediction_logits", "logits"),
+    "next_sentence": ("seq_relationship_logits", "logits"),
+    "sentence_order": ("sop_logits",),
+    "hidden": ("last_hidden_state",),
+}
+
+
+def theirs(reference: Any, names: list[str], **given: Tensor) -> dict[str, Tensor]:
+    """Return the same of a model of theirs."""
+    if names == ["choice"]:
+        given = {key: x[:, None] for key, x in given.items()}
+    with torch.no_grad():
+        out = reference(**given, output_hidden_states=names == ["hidden"])
+    if out.get("decoder_hidden_states") is not None:
+        out["last_hidden_state"] = out["decoder_hidden_states"][-1]
+    found: dict[str, Tensor] = {}
+    for name in names:
+        if name == "spans":
+            found[name] = torch.stack((out.start_logits, out.end_logits), -1)
+        else:
+            keys = THEIRS.get(name, ("logits",))
+            found[name] = next(out[key] for key in keys if out.get(key) is not None)
+    return found
+
+
+def texts(case: Case, reference: Any, t: int, lengths: list[int]) -> dict[str, Tensor]:
+    """Draw texts that end as their class expects, padded as the tokenizer of the export does."""
+    drawn = torch.Generator().manual_seed(t)
+    config = reference.config
+    config.pad_token_id = 0 if config.pad_token_id is None else config.pad_token_id
+    ids = torch.randint(10, V - 10, (len(lengths), t), generator=drawn)
+    mask = (torch.arange(t) < torch.tensor(lengths)[:, None]).long()
+    for row, n in enumerate(lengths):
+        if config.is_encoder_decoder:
+            ids[row, n - 1] = config.eos_token_id
+        if config.model_type == "longformer" and case.names in (("spans",), ("choice",)):
+            ids[row, [1, 2, n - 1]] = config.sep_token_id
+        ids[row, n:] = config.pad_token_id
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def asked(case: Case, reference: Any, given: dict[str, Tensor], lengths: list[int]) -> Tensor:
+    """Return what the decoder reads."""
+    ids = given["input_ids"]
+    start = reference.config.to_dict().get("decoder_start_token_id") or 0
+    if case.names in (("label",), ("spans",)):
+        return torch.cat((torch.full((len(ids), 1), start), ids[:, :-1]), 1)
+    return torch.randint(10, V - 10, (len(ids), 5), generator=torch.Generator().manual_seed(5))
+
+
+def greatest(case: Case, model: Model, reference: Any, t: int, lengths: list[int]) -> float:
+    """Return the greatest difference of all scores, relative to the largest."""
+    given = texts(case, reference, t, lengths)
+    said = asked(case, reference, given, lengths)
+    mine = ours(model, given["input_ids"], lengths, said)
+    real = given["attention_mask"].bool()
+    if case.card.fields.model_type == "xlnet":  # its export's tokenizer puts padding first
+        given = {key: _first(x, lengths) for key, x in given.items()}
+    more = {"decoder_input_ids": said} if reference.config.is_encoder_decoder else {}
+    other = theirs(reference, list(mine), **given, **more)
+    found = 0.0
+    for name, x in mine.items():
+        y = other[name]
+        if case.card.fields.model_type == "xlnet" and y.dim() > 2:
+            y = torch.stack([_back(row, n) for row, n in zip(y, lengths, strict=True)])
+        x, y = x[:, : y.shape[1]], y.reshape(x.shape) if y.numel() == x.numel() else y
+        difference = (x - y).abs()
+        tokens = difference.dim() > 1 and difference.shape[1] == t and not more
+        found = max(found, float((difference[real] if tokens else difference).max()) / _scale(y))
+    return found
+
+
+def _scale(x: Tensor) -> float:
+    return max(1.0, float(x.abs().max()))
+
+
+def _first(x: Tensor, lengths: list[int]) -> Tensor:
+    """Put the padding of each row first."""
+    return torch.stack([torch.cat((row[n:], row[:n])) for row, n in zip(x, lengths, strict=True)])
+
+
+def _back(row: Tensor, n: int) -> Tensor:
+    return torch.cat((row[len(row) - n :], row[: len(row) - n]))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CASES]
+)
+def test_an_export_scores_alike_in_their_class_or_says_what_differs(
+    name: str, tmp_path: Path
+) -> None:
+    import transformers as hf
+
+    case = CASES[name]
+    card, specs = case.card, specs_of(case.card, case.names)
+    model = fill(card.build(specs).initialize(0))
+    labels = ["a", "b", "c"] if {"label", "token_label"} & set(case.names) else []
+    write_folder(tmp_path / "ours", model, card, None, labels)
+    said = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert said["architectures"] == [case.kind]
+    reference, info = getattr(hf, case.kind).from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    reference.eval()
+    assert not [n for n in info["missing_keys"] if not any(x in n for x in UNTRAINED)]
+    shapes = [(t, lengths) for t in (9, 67) for lengths in ([t, t], [t, t // 2])]
+    try:
+        with torch.no_grad():
+            worst = max([greatest(case, model, reference, t, lengths) for t, lengths in shapes])
+    except TypeError:  # theirs does not run
+        worst = float("inf")
+    differs = differs_there(card, specs)
+    assert (worst < TOLERANCE) == (differs is None), worst
+    for other in (tmp_path / "ours", tmp_path / "theirs"):
+        if differs is not None and "MaskedLM" in case.kind and other.name == "theirs":
+            continue  # that class has dropped what it does not read
+        if other.name == "theirs":
+            reference.save_pretrained(other)
+        again = open_folder(other)
+        assert again.missing == ()
+        assert case.names == () or again.model.specs.keys() == specs.keys()
+        weights = again.model.weights()
+        assert all(torch.equal(x, weights[n]) for n, x in model.kept().items())
+
+
+@pytest.mark.parametrize("head", ["label", "token_label", "none"])
+def test_canine_is_equal_there_where_texts_are_padded_as_the_model_card_says(
+    head: str, tmp_path: Path
+) -> None:
+    import transformers as hf
+
+    case = CASES[f"canine-mini: {head}"]
+    model = fill(case.card.build(specs_of(case.card, case.names)).initialize(0))
+    write_folder(tmp_path, model, case.card, None, ["a", "b", "c"] if case.names else [])
+    reference = getattr(hf, case.kind).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        for t, lengths in ((128, [9, 116]), (256, [130, 199]), (384, [5, 40])):
+            assert greatest(case, model, reference, t, lengths) < TOLERANCE
+    assert "multiple of 128 characters" in (opens_where(case.card, model.specs) or "")
+
+
+def test_what_differs_is_said_in_the_model_card_and_its_class_not_recommended(
+    tmp_path: Path,
+) -> None:
+    from small_models import tokenizer
+
+    words = tokenizer("bert")
+    for name in ("deberta-mini", "deberta-v2-mini"):
+        card = replace(MODELS[name], architecture=shrunk(MODELS[name].architecture))
+        card = card.with_vocabulary(words.special)
+        pipeline = Pipeline(_opened(card, words))
+        said = (pipeline.save(tmp_path / name) / "README.md").read_text()
+        assert "no enhanced mask decoder" in said
+        assert 'unmask.load("this folder")' in said
+        assert "from transformers import" not in said
+    plain = MODELS["bert-tiny"].with_vocabulary(words.special)
+    assert "from transformers import" in model_card(_opened(plain, words), {})
+
+
+def _opened(card: Published, words: Any) -> Any:
+    from unmask.checkpoints.huggingface import Opened
+
+    return Opened(
+        card=card, model=card.build().initialize(0), tokenizer=words, labels=(), missing=(),
+        extra=(),
+    )  # fmt: skip
+
+
+FAMILIES = {card.fields.model_type: card for card in MODELS.values() if card.fields.in_transformers}
+BELOW = {"BartModel", "MBartModel", "MarianModel"}
+"""What released folders name whose table is all that the head has."""
+
+
+def _classes(model_type: str) -> list[str]:
+    """Find the classes of a family that the library has."""
+    import transformers as hf
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[model_type]
+    module = importlib.import_module(config.__module__.replace("configuration_", "modeling_"))
+    found = [
+        (name, one)
+        for name, one in inspect.getmembers(module, inspect.isclass)
+        if issubclass(one, hf.PreTrainedModel) and hasattr(hf, name)
+    ]
+    own = [name for name, one in found if one.config_class is config]
+    return [name for name in own if "pretrained" not in name.lower()]  # those are bases of them
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_each_class_of_a_family_is_written_or_it_is_said_why_not(model_type: str) -> None:
+    written = {
+        kind
+        for card in MODELS.values()
+        if card.fields.model_type == model_type
+        for kind in (*card.fields.classes.values(), *card.fields.forward.values())
+    }
+    there = set(_classes(model_type))
+    assert not there - written - UNREAD.keys() - BELOW
+    assert written <= there
+
+
+def test_what_is_said_not_to_be_read_exists_and_is_refused_by_name(tmp_path: Path) -> None:
+    there = {name for model_type in FAMILIES for name in _classes(model_type)}
+    assert UNREAD.keys() <= there
+    card = replace(MODELS["bert-tiny"], architecture=shrunk(MODELS["bert-tiny"].architecture))
+    write_folder(tmp_path, card.build().initialize(0), card, None)
+    path = tmp_path / "config.json"
+    theirs = json.loads(path.read_text())
+    for name, why in UNREAD.items():
+        path.write_text(json.dumps(theirs | {"architectures": [name]}))
+        with pytest.raises(ValueError, match=f"config.json: architectures: {name} is not read: "):
+            open_folder(tmp_path)
+        assert why
+
+
+def test_a_head_that_no_class_has_says_which_class_is_another() -> None:
+    card = MODELS["flaubert-mini"]
+    said = opens_where(card, specs_of(card, ("choice",)))
+    assert said is not None
+    assert "FlaubertForMultipleChoice: it scores an option through a map" in said
+    modern = MODELS["modernbert-mini"]
+    plain: dict[str, HeadSpec] = {"token_label": TokenLabels(n_labels=3)}
+    assert heads_without_class(modern, plain) == {"token_label": "TokenLabels(map=None)"}
+    crf: dict[str, HeadSpec] = {"token_label": RecurrentTags(n_labels=3)}
+    assert heads_without_class(modern, crf) == {"token_label": "RecurrentTags"}
+    with torch.device("meta"):
+        model = modern.build(plain)
+    assert config_of(model, modern)["architectures"] == ["ModernBertModel"]
