@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "config", "files", "channels", "box", "text", "tokens", "hiding", "vectors", "model",
+    "files", "batch", "config", "channels", "box", "text", "tokens", "hiding", "vectors", "model",
     "heads", "published", "checkpoints", "adapters", "training", "generation", "finetuning",
     "evaluation", "demo", "serving", "studies", "cli",
 )  # fmt: skip

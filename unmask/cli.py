@@ -4,7 +4,6 @@ Nothing heavy is imported before it is needed.
 """
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -1012,6 +1011,7 @@ def _finetune_suite(
 def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
     """Write the report of each run of a suite that is over, and show the table."""
     import unmask
+    from unmask.files import read_json
     from unmask.finetuning.suite import AVERAGE
     from unmask.training.aside import for_the_report
 
@@ -1020,7 +1020,7 @@ def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
             with for_the_report(f"{one.folder}/report.html"):
                 unmask.write_report(out / one.folder)
     if as_json:
-        give_json(json.loads((out / "suite.json").read_text(encoding="utf-8")))
+        give_json(read_json(out / "suite.json"))
         return
     names, rows = made.rows()
     title = f"{made.suite}: {made.base}, tune={made.tune}"
@@ -2010,6 +2010,7 @@ def study(
     A table and a picture are written after each cell; Ctrl-C loses nothing, --resume goes on.
     """
     import unmask
+    from unmask.files import read_json
 
     made = unmask.run_study(
         name,
@@ -2029,7 +2030,7 @@ def study(
     )
     names, rows_made = made.rows()
     if as_json:
-        give_json(json.loads((out / "study.json").read_text(encoding="utf-8")))
+        give_json(read_json(out / "study.json"))
     else:
         show_table(made.study.name, names, rows_made)
         tell(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from unmask.files import check_depth, read_bytes, reading
+
 T = TypeVar("T")
 
 MOST_RATE = 1e3
@@ -115,14 +117,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is not UTF-8 or not TOML.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
+    data = read_bytes(path)
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not TOML ({error})") from None
+    with reading(f"{path}: not TOML"):
+        found = tomllib.loads(text)
+        check_depth(found)  # of dotted keys, too
+    return found
 
 
 def read_named(kind: type[T], path: Path) -> T:

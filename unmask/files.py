@@ -8,21 +8,140 @@ is hidden (`.NAME.….part`), never has the name that was asked for, and is remo
 import errno
 import filecmp
 import hashlib
+import json
+import lzma
 import os
 import re
 import secrets
 import shutil
+import struct
 import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import UInt8
 
+LARGEST = 2**29
+"""Bytes of a file that is understood only whole, as JSON and TOML are."""
+DEEPEST = 200
+"""Lists and tables within each other: what is deeper is hostile, and cannot even be printed."""
+VALUES = 2**23
+"""Values in a file of JSON, each of which takes up to 80 times its length."""
+
+FOREIGN: tuple[type[Exception], ...] = (
+    ValueError, RecursionError, MemoryError, OverflowError, EOFError,
+    struct.error, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What parsers raise of files that are damaged or hostile. `TypeError`, `KeyError` and the like are
+none: they are bugs, or a reader takes what it has not looked at."""
+
 _LEFT = re.compile(r"\..*\.[0-9a-f]{12}\.part", re.DOTALL)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def reading(path: object, *also: type[BaseException]) -> Generator[None]:
+    """Make a ValueError that names the file of what a parser raises in the body.
+
+    The body is a call of a parser, and nothing of our own: what our code raises is a bug.
+
+    Args:
+        path: of the file, or where in a file one is.
+        also: what this parser raises besides `FOREIGN`.
+
+    Raises:
+        ValueError: the parser raised something.
+    """
+    try:
+        yield
+    except (*FOREIGN, *also) as error:
+        why = " ".join(str(error).split())
+        if isinstance(error, ValueError) and str(path) in why:
+            raise
+        if isinstance(error, RecursionError):
+            why = "nested too deeply"
+        raise ValueError(f"{path}: {_short(why) or type(error).__name__}") from None
+
+
+def parsed(data: str | bytes) -> Any:
+    """Parse JSON, of which nothing can be raised but ValueError.
+
+    Raises:
+        ValueError: it is not JSON, not UTF-8, nested deeper than `DEEPEST`, or has too many values.
+    """
+    text = data.decode("utf-8") if isinstance(data, bytes) else data
+    nested = text.count("[") + text.count("{")
+    if nested + text.count(",") > VALUES:
+        raise ValueError(f"more than {VALUES:,} values in JSON")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if nested > DEEPEST:
+        check_depth(value)
+    return value
+
+
+def check_depth(value: Any) -> None:
+    """Check that lists and tables are not nested deeper than `DEEPEST`.
+
+    Raises:
+        ValueError: they are.
+    """
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        held = [one for one in level if isinstance(one, dict | list)]
+        if not held:
+            return
+        level = [x for one in held for x in (one.values() if isinstance(one, dict) else one)]
+    raise ValueError("nested too deeply")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file that is understood only whole.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has more than `LARGEST` bytes.
+    """
+    if not path.is_file():
+        what = " is a folder or a device, not a file" if path.exists() else ": no such file"
+        raise FileNotFoundError(f"{path}{what}")
+    if (size := path.stat().st_size) > LARGEST:
+        raise ValueError(f"{path}: has {size:,} bytes, of which at most {LARGEST:,} are read")
+    return path.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of JSON.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not JSON, or too large; the file is named.
+    """
+    data = read_bytes(path)
+    with reading(f"{path}: not JSON"):
+        return parsed(data)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a file that holds an object of JSON.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not JSON, or something else than an object; the file is named.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: must be a JSON object, got {type(value).__name__}")
+    return cast("dict[str, Any]", value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def write_whole(path: Path, data: bytes | str) -> None:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import tracemalloc
 import unicodedata
 from pathlib import Path
 
@@ -431,3 +432,54 @@ def test_squad_like_files_have_as_many_questions_as_published(name: str, n: int)
         assert isinstance(context, str)
         for text, start in squad.answers_of(answers, table.where(i)):
             assert context[start : start + len(text)] == text, table.where(i)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_rows_of_json_with_keys_of_their_own_are_refused_before_a_table_is_made(
+    tmp_path: Path, ending: str
+) -> None:
+    """Their table would be the square of the file: 3,000 rows, nine million fields."""
+    rows = [f'{{"key{i}": {i}}}' for i in range(3000)]
+    data = "[" + ",".join(rows) + "]" if ending == "json" else "\n".join(rows)
+    fails(write(tmp_path, f"a.{ending}", data), "3,000 rows have 3,000 different keys")
+    some = [f'{{"key{i % 40}": {i}}}' for i in range(3000)]  # few in each row, and the same
+    data = "[" + ",".join(some) + "]" if ending == "json" else "\n".join(some)
+    assert len(read(write(tmp_path, f"b.{ending}", data)).columns) == 40
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_text_that_parquet_holds_once_for_many_rows_is_refused_before_it_is_repeated(
+    tmp_path: Path, nested: bool, packed: bool
+) -> None:
+    """400 MB of text in a file of some kilobytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    one = pyarrow.array(["x" * 2_000_000])
+    many = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200, pyarrow.int32()), one)
+    if nested:
+        many = pyarrow.ListArray.from_arrays(list(range(201)), many.cast(pyarrow.string()))
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": many}), path, row_group_size=50)
+    if packed:
+        data = gzip.compress(path.read_bytes())
+        path = write(tmp_path, "a.parquet.gz", data)
+    tracemalloc.start()
+    fails(path, r"expands more than 250 times, to over 268,435,456 bytes")
+    assert tracemalloc.get_traced_memory()[1] < 2**29
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.csv", "text;label\na;b\n", "parted by semicolons in 'text;label', not by commas"),
+        ("a.csv", "text\tlabel\na\tb\n", "parted by tabs in .*: name it .tsv"),
+        ("a.tsv", "text,label\na,b\n", "parted by commas in .*: name it .csv"),
+        ("a.tsv.gz", gzip.compress(b"text|label\na|b\n"), "parted by vertical bars"),
+        ("a.csv", "text,label\na;b\n", "parted by semicolons in 'a;b'"),
+    ],
+)
+def test_columns_that_are_parted_otherwise_are_told(tmp_path, name, data, said) -> None:
+    fails(write(tmp_path, name, data), said)

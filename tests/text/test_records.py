@@ -132,7 +132,7 @@ def test_csv_fields_may_be_long(tmp_path: Path):
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
-        ("id;text\n1;a", (":1: no column 'text', only 'id;text'",)),
+        ("id;text\n1;a", (": columns are parted by semicolons in 'id;text'",)),
         ("id,text,text\n1,a,b", (":1: several columns 'text'",)),
         ("id,text\n1,a\n2,b, c\n", (":3: 3 fields where the header has 2 ('id', 'text')",)),
         ("id,text\n1\n", (":2: 1 fields where the header has 2",)),

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.checkpoints.tensors import read_json
 from unmask.config import to_dict
+from unmask.files import reading
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.parts import ACTIVATIONS
 from unmask.model.spelling import N_CHARACTERS, Spelling
@@ -53,8 +54,9 @@ def configuration(path: Path) -> dict[str, Any]:
     options = path.parent / OPTIONS
     try:
         a = _architecture(read_json(options))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{options}: lacks {error}, or it is no number") from None
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"{options}: lacks {why}, or it is no number") from None
     except ValueError as error:
         raise ValueError(f"{options}: {str(error).removeprefix(f'{options}: ')}") from None
     return {
@@ -71,18 +73,14 @@ def tensors(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor]:
         ModuleNotFoundError: h5py is not installed.
         ValueError: the file is damaged, or lacks what its options say.
     """
-    try:
-        with _h5py().File(path, "r") as file:
-            return {
-                ours: torch.from_numpy(x)
-                for names, theirs, kind in _table(architecture)
-                for ours, x in zip(
-                    names, _ours(_array(file, theirs, path, kind), kind), strict=True
-                )
-            }
-    except OSError as error:
-        why = str(error).splitlines()[0]
-        raise ValueError(f"{path}: truncated or damaged ({why[:160]})") from None
+    with reading(f"{path}: truncated or damaged", *_RAISED):
+        file = _h5py().File(path, "r")
+    with file:
+        return {
+            ours: torch.from_numpy(x)
+            for names, theirs, kind in _table(architecture)
+            for ours, x in zip(names, _ours(_array(file, theirs, path, kind), kind), strict=True)
+        }
 
 
 def tokenizer() -> Tokenizer:
@@ -173,6 +171,9 @@ def _options(a: ElmoArchitecture) -> dict[str, Any]:
     }
 
 
+_RAISED = (OSError, RuntimeError, KeyError, TypeError)
+"""What h5py raises of a file that is damaged, besides what all parsers do."""
+
 Kind = Literal["same", "transposed", "filters", "gates", "gate_biases"]
 
 
@@ -248,6 +249,11 @@ def _array(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarray:
     Raises:
         ValueError: there is none of this name, or it is something else.
     """
+    with reading(path, *_RAISED):
+        return _array_of(file, name, path, kind)
+
+
+def _array_of(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarray:
     where: Any = file
     for part in name.split("/"):
         if not isinstance(where, _h5py().Group) or part not in where:

@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from unmask.checkpoints.tensors import read_tensors, write_tensors
-from unmask.files import sha256, sweep, whole
+from unmask.files import read_json, read_object, sha256, sweep, whole
 
 FORMAT = 1
 LOGS = ("log.jsonl", "timing.jsonl")
@@ -182,12 +182,12 @@ def _tidy(home: Path) -> None:
 def problem(path: Path) -> str | None:
     """Check a checkpoint against its manifest, byte by byte; return what is wrong, if anything."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
+        manifest = read_json(path / _MANIFEST)
         files: dict[str, dict[str, Any]] = manifest["files"]
         expected = {str(name): (int(f["size"]), str(f["sha256"])) for name, f in files.items()}
     except FileNotFoundError:
         return f"there is no {_MANIFEST}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return f"{_MANIFEST} cannot be read"
     if _PROGRESS not in expected:
         return f"{_MANIFEST} does not name {_PROGRESS}"
@@ -208,11 +208,12 @@ def read_progress(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: a later version of Unmask wrote it.
     """
-    progress: dict[str, Any] = json.loads((path / _PROGRESS).read_bytes())
-    if progress["format"] > FORMAT:
+    progress = read_object(path / _PROGRESS)
+    made = progress.get("format")
+    if not isinstance(made, int) or made > FORMAT:
         raise ValueError(
             f"{path} was written by a later version of Unmask "
-            f"(format {progress['format']}; this one reads up to {FORMAT})"
+            f"(format {made}; this one reads up to {FORMAT})"
         )
     return progress
 

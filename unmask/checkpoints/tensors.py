@@ -5,10 +5,10 @@ Nothing is executed.
 
 import errno
 import hashlib
-import json
 import os
 import pickle
 import re
+import struct
 import warnings
 import zlib
 from collections.abc import Generator, Mapping
@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unmask.files import checksum
+from unmask.files import checksum, read_object
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 FORMAT = {"format": "pt"}
@@ -44,6 +44,7 @@ _DAMAGE = (
     RuntimeError,
     TypeError,
     ValueError,
+    struct.error,
 )
 
 
@@ -233,12 +234,4 @@ def read_json(path: Path) -> dict[str, object]:
         FileNotFoundError: there is no such file.
         ValueError: it is not JSON, or not an object.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path}: must be a JSON object, got {type(data).__name__}")
-    return data
+    return read_object(path)

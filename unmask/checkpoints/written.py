@@ -4,12 +4,11 @@ They stand in `unmask.json` under "files". Tensors are left to the checksum in t
 own file (`unmask.checkpoints.tensors`): they are read once, not twice.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from unmask.files import check_file, written_file
+from unmask.files import check_file, read_json, written_file
 
 FACTS, FILES = "unmask.json", "files"
 _CHANGED_BY_PEOPLE = ("README.md",)
@@ -68,8 +67,8 @@ def _said(folder: Path) -> dict[str, Mapping[str, Any]]:
     """
     path = folder / FACTS
     try:
-        facts = json.loads(path.read_bytes()) if path.is_file() else None
-    except (ValueError, RecursionError):  # whoever needs what else it says names it
+        facts = read_json(path) if path.is_file() else None
+    except ValueError:  # whoever needs what else it says names it
         return {}
     found = facts.get(FILES) if isinstance(facts, dict) else None
     if found is None:

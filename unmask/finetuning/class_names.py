@@ -4,11 +4,11 @@ The datasets library writes a column of labels as numbers, and their names into 
 (huggingface.co/docs/datasets/about_dataset_features).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from unmask.files import parsed
 from unmask.text.records import named, one_line
 
 _KEY = b"huggingface"
@@ -25,9 +25,9 @@ def class_names(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str,
     if not metadata or _KEY not in metadata:
         return {}
     try:
-        features = json.loads(metadata[_KEY])["info"]["features"]
+        features = parsed(metadata[_KEY])["info"]["features"]
         return {name: names for name, kind in features.items() if (names := _names(kind))}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path}: its metadata {_KEY.decode()!r} are damaged: {one_line(error)}"
         ) from None

@@ -8,15 +8,12 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.text.lines import EncodingErrors
+from unmask.text.lines import EncodingErrors, parts
 from unmask.text.records import listed, whole_lines
 
 WORDS = "words"
 """What the first column of a .conll file is called, which has no header; the others are "2", "3",
 ..."""
-SPACES = re.compile("[ \t]+")
-"""What parts words, and columns without tabs. All other white space (U+00A0, U+3000) is of words,
-as in CoNLL-U: it does not part words in the languages that use it within them."""
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of a .conllu file."""
 
@@ -135,7 +132,7 @@ def _shape(sentences: Sequence[_Lines], header: Sequence[str]) -> tuple[int, set
 
 
 def _fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else SPACES.split(line.strip(" "))
+    return line.split("\t") if "\t" in line else parts(line)
 
 
 def _odd(line: str) -> str:

@@ -17,7 +17,7 @@ from unmask.batch import Example
 from unmask.channels import Stream, tell
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import to_dict
-from unmask.files import write_whole
+from unmask.files import read_json, write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
 from unmask.finetuning.auxiliary import weight_of, with_next
@@ -316,7 +316,7 @@ def _sized(tuning: Tuning, begun: Beginning, folder: Path, device: torch.device)
 def _earlier(folder: Path) -> int | None:
     """Read how many tokens went through the model at once in the run that the folder holds."""
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = read_json(folder / FACTS)
         known = facts["recipe"]["micro_tokens"]
     except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished says what is wrong
         return None
@@ -479,11 +479,12 @@ def recorded(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder}: holds no run to go on with")
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = read_json(path)
         if (kind := facts["kind"]) == "finetune":
             return {**facts, "recipe": dict(facts["recipe"]), "data": dict(facts["data"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not a run of fine-tuning ({error})") from None
+        why = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path}: not a run of fine-tuning ({why})") from None
     raise ValueError(f"{folder}: is a run of {kind}, not of fine-tuning")
 
 

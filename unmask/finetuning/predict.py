@@ -1,6 +1,5 @@
 """What a fine-tuned model says of new texts."""
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import torch
 from unmask.adapters.prefix import reader, taken
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict
+from unmask.files import read_json
 from unmask.finetuning.ask import (
     CHOICE,
     LABEL,
@@ -62,11 +62,11 @@ def read_task(folder: Path) -> Task | None:
     if not path.is_file():
         return None
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = read_json(path)
         task = facts.get("task") if isinstance(facts, dict) else None
         return None if task is None else from_dict(Task, task, "task")
     except ValueError as error:  # not JSON, or not UTF-8, or no task
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def task_of(opened: Opened) -> Task:

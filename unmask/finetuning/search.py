@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from unmask.config import from_dict, to_dict
-from unmask.files import write_whole
+from unmask.files import parsed, read_bytes, write_whole
 from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.job import Job
 from unmask.finetuning.metrics import METRICS
@@ -125,9 +125,9 @@ def trials(folder: Path) -> list[Trial]:
     if not path.is_file():
         return []
     found: list[Trial] = []
-    for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for n, line in enumerate(read_bytes(path).splitlines(), 1):
         try:
-            found.append(from_dict(Trial, json.loads(line)))
+            found.append(from_dict(Trial, parsed(line)))
         except ValueError as error:
             raise ValueError(f"{path}:{n}: not a trial ({error})") from None
     return found

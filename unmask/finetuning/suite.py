@@ -1,6 +1,5 @@
 """Fine-tuning on all of a suite: a run for each benchmark, and one table."""
 
-import json
 import re
 import shutil
 import sys
@@ -18,7 +17,7 @@ from unmask.channels import markdown_table as table
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict, to_dict
-from unmask.files import sweep, write_whole
+from unmask.files import read_object, sweep, write_whole
 from unmask.finetuning import results
 from unmask.finetuning.benchmark import Entry, fetched
 from unmask.finetuning.job import check_same
@@ -436,26 +435,23 @@ def _check_place(out: Path, suite: str, resume: bool) -> None:
 
 def _read(folder: Path) -> Mapping[str, Any]:
     path = folder / FACTS
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
-    if not isinstance(said, Mapping):
-        raise ValueError(f"{path}: must be a table, got {said!r:.40}")
-    return said
+    return read_object(path)
 
 
 def _earlier(folder: Path) -> list[Ran]:
     """Return what an earlier process did."""
     if not (folder / FACTS).is_file():
         return []
-    return [from_dict(Ran, one, f"{folder / FACTS}") for one in _read(folder).get("entries", ())]
+    entries = _read(folder).get("entries", [])
+    if not isinstance(entries, list):
+        raise ValueError(f"{folder / FACTS}: entries must be a list, got {entries!r:.40}")
+    return [from_dict(Ran, one, f"{folder / FACTS}") for one in entries]
 
 
 def _is_finished(folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / "unmask.json").read_text(encoding="utf-8"))["finished"])
-    except (ValueError, KeyError, TypeError):  # the run itself says what is wrong
+        return bool(read_object(folder / "unmask.json").get("finished"))
+    except ValueError:  # the run itself says what is wrong
         return False
 
 

@@ -8,13 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from unmask.files import LARGEST, parsed
 from unmask.finetuning import conll, squad
 from unmask.finetuning.class_names import class_names, with_names
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
 from unmask.text.lines import EncodingErrors, blank, decoded
-from unmask.text.records import LONGEST, listed, named, one_line, whole_lines
+from unmask.text.records import (
+    LONGEST,
+    Budget,
+    arrow_errors,
+    check_delimiter,
+    json_rows,
+    listed,
+    named,
+    one_line,
+    whole_lines,
+)
 
+_ROWS, _FEW = 2**12, 2**5  # of Parquet, that are decoded together
 _VALUES = 2**23  # values in a .json file, each of which takes up to 80 times its length
+_SMALL = 2**28  # bytes of strings that any Parquet file may be, however small
+_FULL, _EMPTY = 16, 2**20  # fields of a table: times those that are told, and more
 _MEMBER = re.compile(r"(.+)\[(\d+)\]")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
@@ -238,9 +252,11 @@ def _table(
     path: Path, header: tuple[str, ...], rows: Iterator[tuple[int, list[str]]]
 ) -> tuple[tuple[str, ...], list[Row]]:
     columns = header or tuple(next(rows, (0, []))[1])
+    check_delimiter(path, columns)
     kept: list[Row] = []
     for number, fields in rows:
         if len(fields) != len(columns):
+            check_delimiter(path, fields)
             raise ValueError(
                 f"{path}:{number}: {conll.count(len(fields))}, but there are {len(columns)} "
                 f"columns ({listed(columns)})"
@@ -306,22 +322,26 @@ def _quoted(line: str, at: int, held: list[str], fields: list[str], where: str) 
 
 
 def _jsonl(path: Path, errors: EncodingErrors) -> tuple[tuple[str, ...], list[Row]]:
-    records: list[tuple[int, dict[str, object]]] = []
+    return _alike(path, list(json_rows(path, errors)))
+
+
+def _alike(
+    path: Path, records: Sequence[tuple[int | str, dict[str, object]]]
+) -> tuple[tuple[str, ...], list[Row]]:
+    """Make rows of records: all keys are columns, and what a record lacks is None.
+
+    Raises:
+        ValueError: records have so little in common that the table would be mostly empty.
+    """
     keys: dict[str, None] = {}
-    for number, line in _lines(path, errors):
-        where = f"{path}:{number}"
-        try:
-            record = json.loads(line)
-        except RecursionError:
-            raise ValueError(f"{where}: malformed JSON: nested too deeply") from None
-        except ValueError as error:  # also an integer of thousands of digits
-            hint = "; .jsonl holds one whole object a line" if line.lstrip()[0] in "[{" else ""
-            raise ValueError(f"{where}: malformed JSON: {one_line(error)}{hint}") from None
-        if not isinstance(record, dict):
-            raise ValueError(f"{where}: a line of .jsonl must be an object, got {named(record)}")
-        fields = cast("dict[str, object]", record)
-        records.append((number, fields))
+    for _, fields in records:
         keys |= dict.fromkeys(fields)
+    held = sum(len(fields) for _, fields in records)
+    if len(keys) * len(records) > _FULL * held + _EMPTY:
+        raise ValueError(
+            f"{path}: {len(records):,} rows have {len(keys):,} different keys, and each only some "
+            f"of them ({listed(keys)}): keys are names of columns, which all rows have"
+        )
     return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
 
 
@@ -345,15 +365,11 @@ def _json(path: Path, errors: EncodingErrors) -> tuple[tuple[str, ...], list[Row
 
 
 def _objects(found: Sequence[object], at: str, path: Path) -> tuple[tuple[str, ...], list[Row]]:
-    keys: dict[str, None] = {}
     for i, record in enumerate(found):
         if not isinstance(record, dict):
             raise ValueError(f"{path}: {at}[{i}] must be an object, got {named(record)}")
-        keys |= dict.fromkeys(cast("dict[str, object]", record))
     records = cast("Sequence[dict[str, object]]", found)
-    return tuple(keys), [
-        (f"{at}[{i}]", tuple(r.get(k) for k in keys)) for i, r in enumerate(records)
-    ]
+    return _alike(path, [(f"{at}[{i}]", record) for i, record in enumerate(records)])
 
 
 def _whole(path: Path, errors: EncodingErrors) -> str:
@@ -381,9 +397,7 @@ def _parsed(path: Path, text: str) -> object:
     if blank(text):
         raise ValueError(f"{path}: the file is empty")
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{path}: malformed JSON: nested too deeply") from None
+        return parsed(text)
     except json.JSONDecodeError as error:
         why = f"{error.msg} at character {error.colno} of the line"
         if error.msg == "Extra data":
@@ -391,29 +405,97 @@ def _parsed(path: Path, text: str) -> object:
         elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
             why += "; the file ends too early"
         raise ValueError(f"{path}:{error.lineno}: malformed JSON: {why}") from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # nested too deeply, or an integer of thousands of digits
         raise ValueError(f"{path}: malformed JSON: {one_line(error)}") from None
 
 
 def _parquet(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     require("pyarrow", "reading .parquet")
-    import pyarrow
     from pyarrow import parquet
 
-    source: Any = path if compression(path) is None else io.BytesIO(b"".join(pieces(path)))
-    try:
-        table = parquet.read_table(source)
-        columns = [column.to_pylist() for column in table.columns]
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from None
-    except UnicodeDecodeError as error:  # Arrow does not check that strings are UTF-8
-        raise ValueError(f"{path}: invalid UTF-8 in a column ({error.reason})") from None
-    found = class_names(table.schema.metadata, path)
-    for name, names in found.items():
-        for at in (i for i, column in enumerate(table.column_names) if column == name):
+    source: Any = path if compression(path) is None else io.BytesIO(_unpacked(path))
+    with arrow_errors(path):
+        opened = parquet.ParquetFile(source)
+        schema = opened.schema_arrow
+        names = tuple(schema.names)
+        strings = _strings(opened)
+        # Strings stay as they are stored, each once, until it is known how much they are; for
+        # those in lists and tables Arrow cannot do so, and few rows are read at a time.
+        stored = parquet.ParquetFile(source, read_dictionary=[n for n in names if n in strings])
+    nested = [name for name in names if any(s.startswith(f"{name}.") for s in strings)]
+    if len(set(names)) < len(names):  # which cannot be read by their names
+        nested = list(names)
+    columns: list[list[object]] = [[] for _ in names]
+    budget = Budget(path, _SMALL)
+    for file, some, rows in (
+        (stored, [name for name in names if name not in nested], _ROWS),
+        (opened, nested, _FEW),
+    ):
+        places = [i for i, name in enumerate(names) if name in some]
+        for batch in _batches(path, file, some, rows):
+            for i, values in zip(places, batch.columns, strict=True):
+                with arrow_errors(path):
+                    size = expanded(values)
+                budget.spend(size)
+                with arrow_errors(path):
+                    columns[i] += values.cast(schema.types[i]).to_pylist()
+    found = class_names(schema.metadata, path)
+    for name, classes in found.items():
+        for at in (i for i, column in enumerate(names) if column == name):
             columns[at] = [
-                with_names(value, names, name, f"{path}:{i}")
+                with_names(value, classes, name, f"{path}:{i}")
                 for i, value in enumerate(columns[at], 1)
             ]
-    rows = list(zip(*columns, strict=True))
-    return tuple(table.column_names), [(i + 1, row) for i, row in enumerate(rows)]
+    rows_of = zip(*columns, strict=True)
+    return names, [(i, row) for i, row in enumerate(rows_of, 1)]
+
+
+def _batches(path: Path, file: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
+    """Yield so many rows of some columns at a time."""
+    if not columns:
+        return
+    every = len(columns) == len(file.schema_arrow.names)
+    batches = file.iter_batches(rows, columns=None if every else list(columns))
+    while True:
+        with arrow_errors(path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _unpacked(path: Path) -> bytes:
+    """Unpack a file that is read from its end, up to a limit."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces(path):
+        held.append(piece)
+        size += len(piece)
+        if size > LARGEST:
+            raise ValueError(f"{path}: more than {LARGEST:,} bytes unpacked; unpack it first")
+    return b"".join(held)
+
+
+def _strings(opened: Any) -> list[str]:
+    """List the columns of strings as Parquet calls them, those in others by their ways: "a.b"."""
+    columns = [opened.schema.column(i) for i in range(len(opened.schema))]
+    return [one.path for one in columns if one.physical_type == "BYTE_ARRAY"]
+
+
+def expanded(values: Any) -> int:
+    """Return how many bytes the strings of an Arrow array are, each as often as it stands there."""
+    import pyarrow
+    from pyarrow import compute, types
+
+    kind = values.type
+    if types.is_dictionary(kind):
+        sizes = compute.call_function("binary_length", [values.dictionary])
+        return compute.call_function("sum", [sizes.take(values.indices)]).as_py() or 0
+    if types.is_struct(kind):
+        return sum(expanded(values.field(i)) for i in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return 8 * len(values) + expanded(values.flatten())
+    if types.is_map(kind):
+        return expanded(values.keys) + expanded(values.items)
+    assert isinstance(values, pyarrow.Array)
+    return int(values.nbytes) + 8 * len(values)

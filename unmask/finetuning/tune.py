@@ -1,6 +1,5 @@
 """Fine-tuning: labelled files and a model -> a model that answers, its scores, and its folder."""
 
-import json
 import shutil
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface import Opened, labels_named
 from unmask.checkpoints.written import FILES
 from unmask.config import from_dict, to_dict
-from unmask.files import sweep, write_whole
+from unmask.files import read_object, sweep, write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.export import put
@@ -319,7 +318,7 @@ def _figures(tuned: Tuned) -> list[str]:
 def _finished(job: Job) -> Tuned:
     """Return what a finished run left in its folder."""
     _tidy(job)
-    facts = json.loads((job.folder / FACTS).read_text(encoding="utf-8"))
+    facts = read_object(job.folder / FACTS)
     opened = open_any(job.folder)
     if in_words(opened.card):
         opened = replace(opened, labels=())

@@ -24,7 +24,7 @@ from unmask.checkpoints.huggingface import (
     write_folder,
 )
 from unmask.checkpoints.subwords import write_subwords
-from unmask.files import whole, write_whole
+from unmask.files import read_json, whole, write_whole
 from unmask.finetuning.export import write_record
 from unmask.heads.model import Model
 from unmask.model.attention import copy_to_wide
@@ -258,10 +258,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     path = folder / FACTS
     if not path.is_file():
         raise ValueError(f"{folder}: not a run: it has no unmask.json")
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+    facts = read_json(path)
     if not isinstance(facts, dict) or "format" not in facts:
         raise ValueError(f"{path}: not a run's description: it lacks 'format'")
     if facts["format"] != 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.channels import Stream, over, tell
-from unmask.files import holds_nothing
+from unmask.files import holds_nothing, parsed
 from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.words import NARROW, short
@@ -180,9 +180,11 @@ def check_options(
         ValueError: another was; it is named, with both values.
     """
     try:
-        found = json.loads(manifest.made_from)
-    except json.JSONDecodeError:  # made by another part of the library: it says nothing
+        found = parsed(manifest.made_from)
+    except ValueError:  # made by another part of the library: it says nothing
         return
+    if not isinstance(found, dict):
+        raise ValueError(f"{out}: made_from must hold an object, got {manifest.made_from!r:.40}")
     for name in names:
         was, now = (said.get(name, _USUAL.get(name)) for said in (found, asked))
         if was != now:

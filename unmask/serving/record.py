@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.config import from_dict, to_dict
-from unmask.files import write_whole
+from unmask.files import parsed, read_json, write_whole
 from unmask.vectors.learning import METHODS
 
 T = TypeVar("T")
@@ -362,7 +362,7 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 def _line(piece: bytes) -> Any:
     try:
-        return json.loads(piece)
+        return parsed(piece)
     except ValueError:  # empty, cut, or not UTF-8
         return None
 
@@ -438,10 +438,7 @@ def read_results(path: Path) -> Comparison | None:
 def _json(path: Path) -> Any:
     if not path.is_file():
         return None
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+    return read_json(path)
 
 
 def _read(path: Path, kind: type[T], data: Any) -> T:

@@ -1,6 +1,5 @@
 """Word vectors where a model is named: opened, scored, described, converted."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unmask.channels import Stream, tell
+from unmask.files import read_object
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.corpus import files
 from unmask.text.lines import EncodingErrors
@@ -88,8 +88,8 @@ def is_vectors(model: str | Path) -> bool:
 
 def _model_type(folder: Path) -> str | None:
     try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError):
+        return read_object(folder / "config.json").get("model_type")
+    except (OSError, ValueError):
         return None
 
 

@@ -1,18 +1,17 @@
 """Running a study: each cell is pretrained and tuned; what is done is kept, and goes on."""
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
-from unmask.files import sweep, write_whole
+from unmask.files import read_object, sweep, write_whole
 from unmask.finetuning.benchmark import there
 from unmask.finetuning.results import as_json
 from unmask.finetuning.suite import Ran, finetune_suite
@@ -416,10 +415,4 @@ def _cells(said: Any) -> dict[str, dict[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"{path}: must be a table, got {said!r:.40}")
-    return cast("dict[str, Any]", said)
+    return read_object(path)

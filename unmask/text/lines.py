@@ -22,6 +22,8 @@ Line = tuple[int, str, bool]
 
 REPLACE = "(--encoding-errors replace reads on with U+FFFD in its place)"
 
+SPACES = re.compile("[ \t]+")
+"""What parts words, and columns without tabs."""
 _LINE_END = re.compile("\r{0,2}\n|\r")
 _LINE = re.compile("[^\n]+")
 _LOOK_BACK = 2**12  # characters searched for white space to cut at: what is longer is not a word
@@ -58,6 +60,12 @@ def lines(path: Path, longest: int, errors: EncodingErrors = "strict") -> Iterat
             size, parts = len(last), [last]
     if size:
         yield number, "".join(parts), False
+
+
+def parts(line: str) -> list[str]:
+    """Part a line at spaces and tabs; all other white space (U+00A0, U+3000) is of words."""
+    line = line.strip(" \t")
+    return SPACES.split(line) if line else []
 
 
 def blank(line: str) -> bool:

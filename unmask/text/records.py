@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from unmask.files import FOREIGN, parsed
 from unmask.text.compressed import compression, pieces, require
 from unmask.text.lines import REPLACE, EncodingErrors, blank, lines, without_nul
 
@@ -30,6 +31,8 @@ _SHORT.maxstring = _SHORT.maxother = 60
 _FIELDS = 2**16  # fields of a row of a table
 _LONG, _VALUES = 2**22, 2**20  # values in a JSON object of more than that many characters
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
+_BOMB_SIZE, _BOMB_RATIO = 2**30, 250  # as of compressed files: no text shrinks so much
 _ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
 
 
@@ -39,6 +42,20 @@ def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterato
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
     """
+    for number, fields in json_rows(path, errors):
+        where = f"{path}:{number}"
+        if column not in fields:
+            check_column(where, column, list(fields))
+        if text := as_text(fields[column], where, column, errors):
+            yield number, text
+
+
+def json_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a file that holds one a line, and their lines.
+
+    Raises:
+        ValueError: a line is no JSON object, is nested too deeply, or has too many values.
+    """
     for number, line in whole_lines(path, errors):
         if blank(line):
             continue
@@ -46,11 +63,7 @@ def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterato
         record = _json(line, where)
         if not isinstance(record, dict):
             raise ValueError(f"{where}: a line of .jsonl must be an object, got {named(record)}")
-        fields = cast(dict[str, object], record)
-        if column not in fields:
-            check_column(where, column, list(fields))
-        if text := as_text(fields[column], where, column, errors):
-            yield number, text
+        yield number, cast(dict[str, object], record)
 
 
 def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
@@ -150,15 +163,13 @@ def _json(line: str, where: str) -> object:
             raise ValueError(f"{where}: a JSON object of more than {_VALUES} values")
         del structure
     try:
-        return json.loads(line)
-    except RecursionError as error:
-        raise ValueError(f"{where}: malformed JSON: nested too deeply") from error
+        return parsed(line)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: malformed JSON: {error.msg} at character {error.colno} of the line; "
             ".jsonl holds one whole object a line"
         ) from error
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # nested too deeply, or an integer of thousands of digits
         raise ValueError(f"{where}: malformed JSON: {one_line(error)}") from error
 
 
@@ -166,6 +177,7 @@ def _table(
     path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str
 ) -> Iterator[Record]:
     number, header = next(rows, (0, [column]))  # an empty file has no rows either
+    check_delimiter(path, header)
     check_column(f"{path}:{number}", column, header)
     at = header.index(column)
     for number, fields in rows:
@@ -228,13 +240,15 @@ def _parquet(
     import pyarrow
     from pyarrow import parquet
 
-    with _arrow_errors(path):
+    with arrow_errors(path):
         opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
     with opened:
-        kind = _text_type(path, column, opened.schema_arrow)
+        with arrow_errors(path):
+            schema = opened.schema_arrow
+        kind, budget = _text_type(path, column, schema), Budget(path)
         rows, number = opened.iter_batches(_ROWS, columns=[column]), 0
         while True:
-            with _arrow_errors(path):
+            with arrow_errors(path):
                 batch = next(rows, None)
             if batch is None:
                 return
@@ -244,7 +258,9 @@ def _parquet(
             # As bytes: Arrow does not check that strings are UTF-8.
             for value in values.cast(pyarrow.large_binary()):
                 number += 1
-                if text := _utf8(value.as_py(), f"{path}:{number}", column, errors):
+                data = value.as_py()
+                budget.spend(0 if data is None else len(data))
+                if text := _utf8(data, f"{path}:{number}", column, errors):
                     yield number, text
 
 
@@ -270,16 +286,70 @@ def _utf8(value: bytes | None, where: str, column: str, errors: EncodingErrors) 
     return as_text(text, where, column, errors)
 
 
+class Budget:
+    """Bytes that may be made of a file: a value that is stored once may stand in many rows.
+
+    Args:
+        path: of the file.
+        least: so many may be made of any file.
+    """
+
+    def __init__(self, path: Path, least: int = _BOMB_SIZE) -> None:
+        self.path = path
+        self.most = max(least, _BOMB_RATIO * path.stat().st_size)
+        self.spent = 0
+
+    def spend(self, n: int) -> None:
+        """Count bytes that are made.
+
+        Raises:
+            ValueError: there are too many.
+        """
+        self.spent += n
+        if self.spent > self.most:
+            raise ValueError(
+                f"{self.path}: expands more than {_BOMB_RATIO} times, to over {self.most:,} "
+                "bytes, as no text does: it repeats a long value"
+            )
+
+
 @contextmanager
-def _arrow_errors(path: Path) -> Generator[None, None, None]:
+def arrow_errors(path: Path) -> Generator[None, None, None]:
+    """Make a ValueError that names the file of what Arrow raises of damaged or odd data."""
     import pyarrow
 
     try:
         yield
     except (FileNotFoundError, PermissionError):
         raise
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, *FOREIGN, KeyError, TypeError) as error:
         raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from error
+
+
+def check_delimiter(path: Path, header: Sequence[str]) -> None:
+    """Say by what the columns of a table are parted if that is not what its name says.
+
+    Args:
+        path: of the file.
+        header: its first row, or a row that has too few fields.
+
+    Raises:
+        ValueError: it is one field, which holds another delimiter.
+    """
+    if len(header) != 1:
+        return
+    inner = path if compression(path) is None else path.with_suffix("")
+    own = "\t" if inner.suffix.lower() == ".tsv" else ","
+    for mark, said in _DELIMITERS.items():
+        if mark != own and mark in header[0]:
+            ending = {",": ".csv", "\t": ".tsv"}.get(mark)
+            fitting = (
+                f"name it {ending}" if ending else "write it with commas, or with tabs as .tsv"
+            )
+            raise ValueError(
+                f"{path}: columns are parted by {said} in {_SHORT.repr(header[0])}, "
+                f"not by {_DELIMITERS[own]}: {fitting}"
+            )
 
 
 def check_column(where: object, column: str, columns: Sequence[str]) -> None:

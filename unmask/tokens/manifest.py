@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from unmask.config import from_dict, to_dict
-from unmask.files import sha256
+from unmask.files import parsed, read_bytes, reading, sha256
 
 FORMAT = 1
 """Version of the layout of the folder."""
@@ -97,10 +97,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         ValueError: it is not one, is of another version, or disagrees with itself.
     """
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
+    with reading(f"{path} is damaged: it is not JSON"):
+        data = parsed(read_bytes(path))
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise ValueError(
             f"{path} is of format {data['format']!r}; this version reads format {FORMAT}"

@@ -452,7 +452,7 @@ def _value(text: str) -> Any:
         return None
     try:
         read = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or an integer of thousands of digits
         return _as_shown(text)
     return read["value"] if set(read) == {"value"} else text
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from unmask.files import whole
+from unmask.files import reading, whole
 
 
 @contextmanager
@@ -33,6 +33,25 @@ def growing(path: Path, kind: DTypeLike, *width: int) -> Generator[Callable[[np.
         yield append
         file.seek(0)
         _write_head(file, dtype, (n_rows, *width))
+
+
+def read_array(path: Path, axes: int = 1) -> np.ndarray:
+    """Map the numbers of a .npy file into memory; nothing in it is unpickled.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is truncated, damaged, or of other things than numbers.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":  # np.load would also take an archive or a pickle
+            raise ValueError(f"{path}: truncated or damaged: not an array of NumPy")
+    with reading(f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError):
+        found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    if found.ndim != axes or found.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: must be numbers of {axes} axes, got {found.dtype} {found.shape}")
+    return found
 
 
 def _write_head(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

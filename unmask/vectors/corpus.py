@@ -19,6 +19,7 @@ from unmask.batch import PARAGRAPH, SENTENCE
 from unmask.tokens import rows
 from unmask.tokens.shards import Shards
 from unmask.tokens.tokenizer import Tokenizer
+from unmask.vectors.arrays import read_array
 
 Unit = Literal["document", "paragraph", "sentence"]
 LONGEST = 10_000
@@ -160,8 +161,7 @@ def of_folder(folder: Path) -> Corpus:
     Raises:
         FileNotFoundError: there are none.
     """
-    ids, sentences = (np.load(folder / name, mmap_mode="r") for name in (IDS, SENTENCES))
-    return of_ids(np.asarray(ids), np.asarray(sentences))
+    return of_ids(read_array(folder / IDS), read_array(folder / SENTENCES, 2))
 
 
 IDS, SENTENCES = "ids.npy", "sentences.npy"

@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, UInt64
 
 from unmask.config import to_dict
-from unmask.files import check_file, sweep, whole, write_whole, written_file
-from unmask.vectors.arrays import growing
+from unmask.files import check_file, read_object, sweep, whole, write_whole, written_file
+from unmask.vectors.arrays import growing, read_array
 from unmask.vectors.corpus import Corpus, Lexicon, as_bits, compiled, gather, kept_shares
 
 Weight = Literal["flat", "harmonic", "dynamic"]
@@ -103,10 +103,12 @@ class Counts:
             unfinished = (folder / _UNFINISHED).exists()
             why = "is unfinished: count again to go on" if unfinished else "holds no counts"
             raise FileNotFoundError(f"{folder} {why}")
-        arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in _ARRAYS]
-        _check_files(folder, json.loads((folder / _FINISHED).read_text(encoding="utf-8")))
+        arrays = [read_array(folder / f"{n}.npy") for n in _ARRAYS]
+        _check_files(folder, read_object(folder / _FINISHED))
         found = cls(*arrays)
-        if not len(found.columns) == len(found.values) == found.offsets[-1]:
+        if not len(found.offsets) or not (
+            len(found.columns) == len(found.values) == found.offsets[-1]
+        ):
             raise ValueError(f"{folder} is damaged: its files are not of one matrix")
         return found
 
@@ -268,7 +270,7 @@ def _asked(corpus: Corpus, words: Lexicon, windows: Windows) -> dict[str, Any]:
 
 
 def _compare(path: Path, asked: dict[str, Any], out: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_object(path)
     for name, value in asked.items():
         if found.get(name) != value:
             raise ValueError(
@@ -276,6 +278,12 @@ def _compare(path: Path, asked: dict[str, Any], out: Path) -> dict[str, Any]:
                 "another folder, or remove this one"
             )
     return found
+
+
+def _check_begun(path: Path, begun: dict[str, Any]) -> None:
+    for name in ("place", "runs"):
+        if not isinstance(begun[name], int) or begun[name] < 0:
+            raise ValueError(f"{path} is damaged: {name} must be a number, got {begun[name]!r:.40}")
 
 
 def _begin(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
@@ -286,6 +294,7 @@ def _begin(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
     if (out / _UNFINISHED).exists():
         found = _compare(out / _UNFINISHED, asked, out)
         begun = {name: found.get(name, usual) for name, usual in begun.items()}
+        _check_begun(out / _UNFINISHED, begun)
         _check_files(out / _RUNS, begun)
     elif out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out} holds something else than counts")
@@ -317,7 +326,7 @@ def _write_run(
 def _merge(out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memory: int) -> Counts:
     """Merge all runs into the files of the matrix; then these are all that is there."""
     runs = [
-        _Run(*(np.load(out / _RUNS / f"{i:05}.{f}.npy", mmap_mode="r") for f in _Run._fields))
+        _Run(*(read_array(out / _RUNS / f"{i:05}.{f}.npy") for f in _Run._fields))
         for i in range(begun["runs"])
     ]
     sizes = np.zeros(n, np.int64)

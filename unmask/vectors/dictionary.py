@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from unmask.text.lines import blank, lines
+from unmask.text.lines import blank, lines, parts
 from unmask.text.records import listed
 from unmask.vectors.retrieval import CSLS, Retrieval, ranks
 from unmask.vectors.space import Space
@@ -39,7 +39,7 @@ def read_dictionary(path: Path, lowercase: bool = False) -> Dictionary:
         if blank(line):
             continue
         line = line.lower() if lowercase else line
-        words = [word.strip() for word in (line.split("\t") if "\t" in line else line.split())]
+        words = [word.strip() for word in (line.split("\t") if "\t" in line else parts(line))]
         if len(words) != 2 or not all(words):
             raise ValueError(
                 f"{path}:{number}: a line must be a word, a tab or a space, and its translation; "

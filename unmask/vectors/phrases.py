@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.files import check_file, whole, written_file
+from unmask.files import check_file, read_object, whole, written_file
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.vectors.arrays import growing
+from unmask.vectors.arrays import growing, read_array
 from unmask.vectors.corpus import (
     IDS,
     SENTENCES,
@@ -166,10 +166,10 @@ def _joined(
 ) -> Corpus:
     """Write the ids with phrases as one id each, or open what was written."""
     if folder.exists():
-        found = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        found = read_object(folder / _SAID)
         for name, file in found.pop("files", {}).items():
             check_file(folder / name, file, "remove the folder of phrases, and join them again")
-        if found != said or not np.array_equal(np.load(folder / _PAIRS), pairs):
+        if found != said or not np.array_equal(read_array(folder / _PAIRS, 2), pairs):
             raise ValueError(
                 f"{folder} has phrases that were joined otherwise; name another folder, or remove "
                 "this one"

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.text.compressed import COMPRESSIONS
-from unmask.text.lines import EncodingErrors, blank, lines
+from unmask.text.lines import EncodingErrors, blank, lines, parts
 from unmask.vectors.space import EPSILON, Space
 
 Case = Literal["auto", "keep", "lower"]
@@ -233,8 +233,9 @@ def _rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]
         if line.startswith(":"):
             yield number, [":", line[1:].strip()]
             continue
-        separator = "," if commas else "\t" if "\t" in line else None
-        fields = [field.strip() for field in line.strip().split(separator)]
+        separator = "," if commas else "\t" if "\t" in line else ""
+        found = line.split(separator) if separator else parts(line)
+        fields = [field.strip() for field in found]
         if not line.startswith("#") or _is_row(fields):
             yield number, fields
 
@@ -283,7 +284,7 @@ def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Pair
         if score is None and i == 0:
             continue  # a header
         if score is None or not math.isfinite(score):
-            raise ValueError(f"{path}:{number}: {fields[2]!r} is no score of two words")
+            raise ValueError(f"{path}:{number}: {fields[2][:60]!r} is no score of two words")
         pairs.append((fields[0], fields[1]))
         scores.append(score)
     if not pairs:

@@ -9,7 +9,7 @@ from unmask.config import from_dict
 from unmask.finetuning import metrics, reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.conll import SPACES, WORDS
+from unmask.finetuning.conll import WORDS
 from unmask.finetuning.kinds.classify import most_frequent
 from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
 from unmask.finetuning.metrics import SCHEMES
@@ -19,7 +19,7 @@ from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.heads.recurrent import RecurrentTags
 from unmask.published.card import Published, token_labels
-from unmask.text.lines import EncodingErrors
+from unmask.text.lines import EncodingErrors, parts
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
 
@@ -107,7 +107,7 @@ class SentenceRows:
 
     def line(self, task: Task, line: str) -> Any:
         """Read words between spaces (or tabs); a no-break space is of a word."""
-        return SPACES.split(line.strip(" \t")) if line.strip(" \t") else []
+        return parts(line)
 
 
 @dataclass(frozen=True)

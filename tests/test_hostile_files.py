@@ -1,0 +1,253 @@
+"""Files that somebody else made, damaged or hostile: one line that names the file, always."""
+
+import ast
+import functools
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unmask.checkpoints import bilm, llama2c, tensors
+from unmask.checkpoints.folder import problem, read_progress
+from unmask.config import read_toml
+from unmask.evaluation import prompts
+from unmask.files import DEEPEST, check_depth, parsed, read_json, read_object
+from unmask.finetuning import benchmark, search, suite, tables
+from unmask.finetuning.job import recorded
+from unmask.finetuning.mixture import read_mixture
+from unmask.finetuning.predict import read_task
+from unmask.serving.folders import read_facts
+from unmask.serving.record import read_record
+from unmask.studies.study import read_study
+from unmask.text.corpus import documents
+from unmask.tokens.manifest import read_manifest
+from unmask.training import recipe
+from unmask.vectors.arrays import read_array
+from unmask.vectors.dictionary import read_dictionary
+from unmask.vectors.files import read_vectors
+from unmask.vectors.similarity import read_test
+
+ROOT = Path(__file__).parents[1] / "unmask"
+
+PARSERS = {
+    "json": ("load", "loads"), "tomllib": ("load", "loads"), "np": ("load", "fromfile", "memmap"),
+    "torch": ("load",), "pickle": ("load", "loads", "Unpickler"), "csv": ("reader", "DictReader"),
+    "parquet": ("ParquetFile", "read_table", "read_metadata"), "yaml": ("load", "safe_load"),
+    "datasets": ("load_dataset",), "zlib": ("decompressobj", "decompress"), "tokenizers": (),
+    "marshal": ("load", "loads"), "shelve": ("open",), "zipfile": ("ZipFile",),
+    "tarfile": ("open",), "h5py": ("File",), "Tokenizer": ("from_file", "from_buffer"),
+}  # fmt: skip
+ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval", "exec")
+READERS = {
+    "files.py": "parsed, checksum_of",  # all JSON; bytes that are only counted
+    "config.py": "read_toml",
+    "training/recipe.py": "_value",  # of --set
+    "vectors/arrays.py": "read_array",
+    "vectors/facebook.py": "_matrix",  # after its size was looked at
+    "tokens/shards.py": "documents, _map",  # likewise
+    "checkpoints/tensors.py": "_opened, _read_pickled",
+    "checkpoints/llama2c.py": "tensors",
+    "checkpoints/huggingface.py": "locate",
+    "finetuning/benchmark.py": "fetch",
+    "finetuning/tables.py": "_parquet",
+    "text/records.py": "_parquet",
+    "text/hub.py": "_hub_rows",
+    "text/compressed.py": "_new",
+    "tokens/declared.py": "read_json",
+    "model/keys.py": "_value",  # of our own table
+}
+OWN = ("to_str", "dumps", "int.from_bytes", "out /")
+"""What is parsed there is our own: what was just written."""
+
+
+def calls(path: Path) -> list[tuple[str, str]]:
+    """List the calls of parsers in a file, and the functions that they stand in."""
+    found: list[tuple[str, str]] = []
+
+    def visit(node: ast.AST, inside: str) -> None:
+        if isinstance(node, ast.FunctionDef):
+            inside = node.name
+        if isinstance(node, ast.Call):
+            f = node.func
+            named = isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name)
+            theirs = named and f.attr in PARSERS.get(f.value.id, ())
+            if theirs and not any(own in ast.unparse(node) for own in OWN):
+                found.append((f"{f.value.id}.{f.attr}", inside))
+            if isinstance(f, ast.Name) and f.id in ALONE:
+                found.append((f.id, inside))
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), "")
+    return found
+
+
+def test_parsers_of_foreign_files_are_called_by_readers_alone() -> None:
+    """Each of these makes a ValueError that names the file of whatever the parser raises."""
+    astray = [
+        f"{path.relative_to(ROOT)}: {call} in {inside}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for call, inside in calls(path)
+        if inside not in READERS.get(str(path.relative_to(ROOT)), "").split(", ")
+    ]
+    assert astray == []
+
+
+NUMPY = b"\x93NUMPY\x01\0v\0{'descr': "
+DEEP = 100_000
+HOSTILE = {
+    "empty": b"",
+    "blank": b" \n\n",
+    "truncated": b'{"a": [1, 2',
+    "deep lists": b"[" * DEEP,
+    "closed lists": b"[" * DEEP + b"]" * DEEP,
+    "lists that fit the parser": b"[" * 900 + b"]" * 900,
+    "tables that fit the parser": b'{"a":' * 900 + b"1" + b"}" * 900,
+    "deep tables": b'{"a":' * DEEP,
+    "deep in TOML": b"a = " + b"[" * DEEP,
+    "dotted keys": b".".join([b"a"] * 5000) + b" = 1",
+    "a list": b"[]",
+    "a list of lists": b"[[1]]",
+    "a text": b'"x"',
+    "a number": b"3",
+    "nothing": b"null",
+    "not finite": b'{"a": NaN, "format": NaN, "version": Infinity}',
+    "infinite": b'{"format": 1e400, "kind": 1e400, "entries": 1e400, "data": 1e400, "files": 1}',
+    "wrong types": b'{"format": [], "kind": {}, "entries": 1, "task": 3, "recipe": [], "data": 1}',
+    "many digits": b'{"format": ' + b"9" * 5000 + b"}",
+    "many digits in TOML": b"a = " + b"9" * 5000,
+    "BOM": b'\xef\xbb\xbf{"a": 1}',
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "UTF-16 without BOM": '{"a": 1}'.encode("utf-16-le"),
+    "latin-1": b'{"a": "caf\xe9"}',
+    "surrogate": b'{"a": "\\ud800"}',
+    "NUL": b'{"a": "\0"}',
+    "bytes": bytes(range(256)) * 8,
+    "gzip": b"\x1f\x8b\x08\0" + b"\0" * 40,
+    "zip": b"PK\x03\x04" + b"\0" * 60,
+    "pickle": b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x02os\x94\x8c\x06system\x94\x93\x94.",
+    "HDF5": b"\x89HDF\r\n\x1a\n" + b"\xff" * 100,
+    "NumPy": NUMPY + b"'<f4', 'fortran_order': False, 'shape': (9999999999,), }",
+    "NumPy of objects": NUMPY + b"'|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 60
+    + b"\n" + b"\0" * 8,
+    "Parquet": b"PAR1" + b"\xff" * 60 + b"\x3c\0\0\0PAR1",
+    "safetensors": struct.pack("<Q", 2**62) + b"{}",
+    "safetensors of a shape": struct.pack("<Q", 62)
+    + b'{"a":{"dtype":"F32","shape":[9999999999],"data_offsets":[0,4]}}' + b"\0" * 4,
+    "word2vec": b"99999999999 300\n" + b"a " + b"\0" * 40,
+    "fastText": struct.pack("<2i", 793712314, 12) + b"\xff" * 100,
+}  # fmt: skip
+
+
+def whole_text(path: Path) -> None:
+    for _ in documents(path):
+        pass
+
+
+def in_folder(name: str, read: Callable[[Path], object]) -> tuple[str, Callable[[Path], object]]:
+    return name, lambda path: read(path.parent)
+
+
+def of_elmo(path: Path) -> object:
+    found = bilm.configuration(path.parent / "weights.hdf5")
+    return tensors.read_tensors(path) if found is None else found
+
+
+BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
+    **{f"rows of .{e}": (f"a.{e}", tables.read) for e in
+       ("tsv", "csv", "json", "jsonl", "ndjson", "parquet", "txt", "conll", "conllu", "tsv.gz",
+        "csv.xz", "jsonl.zst", "parquet.gz")},
+    "tagged rows": ("a.txt", functools.partial(tables.read, tagged=True)),
+    **{f"documents of .{e}": (f"a.{e}", whole_text) for e in
+       ("tsv", "csv", "jsonl", "parquet", "txt", "txt.gz", "txt.xz", "txt.zst", "parquet.gz")},
+    "JSON": ("a.json", read_json),
+    "object": ("a.json", read_object),
+    "TOML": ("a.toml", read_toml),
+    "suite": ("a.toml", benchmark.read_suite),
+    "study": ("a.toml", read_study),
+    "mixture": ("a.toml", read_mixture),
+    "prompts": ("a.toml", prompts.read_task),
+    "recipe": ("a.toml", recipe.read),
+    "facts": in_folder("unmask.json", read_facts),
+    "task": in_folder("unmask.json", read_task),
+    "run": in_folder("unmask.json", recorded),
+    "record": in_folder("unmask.json", read_record),
+    "trials": in_folder(search.TRIALS, search.trials),
+    "suite's record": in_folder(suite.FACTS, suite._earlier),
+    "manifest": ("shards.json", read_manifest),
+    "checkpoint": in_folder("manifest.json", problem),
+    "progress": in_folder("progress.json", read_progress),
+    "tensors": ("model.safetensors", tensors.read_tensors),
+    "pickled tensors": ("pytorch_model.bin", tensors.read_tensors),
+    "array": ("a.npy", read_array),
+    "vectors": ("a.vec", read_vectors),
+    "packed vectors": ("a.vec.gz", read_vectors),
+    "fastText": ("a.bin", read_vectors),
+    "dictionary": ("a.txt", read_dictionary),
+    "word pairs": ("a.txt", read_test),
+    "ELMo's options": ("options.json", of_elmo),
+    "llama2.c": ("a.bin", llama2c.configuration),
+}  # fmt: skip
+
+
+def check(error: Exception, path: Path) -> None:
+    said = f"{error} {getattr(error, 'filename', '') or ''}"
+    assert path.name in said or str(path.parent) in said, said
+    assert "\n" not in str(error)
+    assert len(str(error)) < 900
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("reader", BY_READER)
+def test_a_hostile_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
+    name, read = BY_READER[reader]
+    for i, (what, data) in enumerate(HOSTILE.items()):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        path = folder / name
+        path.write_bytes(data)
+        try:
+            read(path)
+        except (ValueError, OSError) as error:
+            check(error, path)
+        except BaseException as error:
+            pytest.fail(f"{what}: {error!r:.300}")
+
+
+PIPED = ("dictionary", "word pairs", "llama2.c", "array")
+"""What may be read from a pipe, once; or is found among the files of a folder."""
+
+
+@pytest.mark.parametrize("reader", BY_READER)
+def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) -> None:
+    name, read = BY_READER[reader]
+    for what in ("folder", "link", "pipe", "none"):
+        folder = tmp_path / what
+        folder.mkdir()
+        path = folder / name
+        if what == "folder":
+            path.mkdir()
+        elif what == "link":
+            path.symlink_to(folder / "nowhere")
+        elif what == "pipe":
+            os.mkfifo(path)
+        if what == "pipe" and (reader in PIPED or reader.startswith("documents")):
+            continue
+        try:
+            read(path)
+        except (ValueError, OSError) as error:
+            check(error, path)
+        except BaseException as error:
+            pytest.fail(f"{what}: {error!r:.300}")
+
+
+def test_values_are_nested_as_deep_as_is_allowed() -> None:
+    assert parsed("[" * DEEPEST + "]" * DEEPEST)
+    for data in ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), '{"a":' * 300 + "1" + "}" * 300):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parsed(data)
+    assert parsed('[[{"a": [1, "[[["]}], {}, []]') == [[{"a": [1, "[[["]}], {}, []]
+    check_depth({"a": [1] * 5})
+    assert parsed("[" + "[]," * 1000 + "[]]")[-1] == []
