@@ -5,6 +5,7 @@ Nothing is executed.
 
 import errno
 import hashlib
+import json
 import os
 import pickle
 import re
