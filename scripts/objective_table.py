@@ -184,7 +184,8 @@ def difference(opened: Pipeline, model: Any, kind: str) -> float | None:
     batch = pad([example], special)
     ours = opened.model.hidden(replace(batch, targets=None))
     theirs = model(**given, output_hidden_states=True)
-    names = "LM" in kind or "ForConditionalGeneration" in kind or "ForPreTraining" in kind
+    words = ("LM", "ForConditionalGeneration", "ForPreTraining", "MTModel")
+    names = any(word in kind for word in words)
     if names and opened.model.names_tokens and not kind.startswith("XLNet"):
         scores = opened.model.language.scores(ours)
         said = getattr(theirs, "logits", None)

@@ -226,7 +226,6 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("unit=sentence", "none has two parts to ask about"),
         ("objective.question.random=1.0", "are asked, and the answer is always 1"),
         ("length=24", None),
     ],
@@ -239,6 +238,40 @@ def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
     lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("next_sentence: ")]
     assert len(lines) == (told is not None)
     assert told is None or told in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (None, "next_sentence: of .* none has two parts to ask about .unit = document"),
+        ("mlm+nsp", "next_sentence: of .* none has two parts .*--objective mlm"),
+        ("neighbor:shortest=40", "neighbor: of .* rows of at most 32 tokens none has two parts"),
+        ("quick-thoughts", "sentences_found: of .* none has two sentences"),
+    ],
+)
+def test_documents_of_one_sentence_cannot_be_asked_about_two(
+    objective: str | None, told: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
+    changes = [*COMMON, *SMALL["bert-tiny"]]
+    with pytest.raises(ValueError, match=told):
+        pretrain(
+            "bert-tiny", data=lines, document="line", out=tmp_path / "run", steps=1, quiet=True,
+            objective=objective, changes=changes, threads=1,
+        )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("objective", ["mlm", "sop"])
+def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
+    pretrain(
+        "bert-tiny", data=lines, document="line", out=tmp_path / "run", steps=1, quiet=True,
+        objective=objective, changes=[*COMMON, *SMALL["bert-tiny"]], threads=1,
+    )  # fmt: skip
+    assert (tmp_path / "run" / "config.json").is_file()
 
 
 def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None:

@@ -833,6 +833,11 @@ def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b
     return scores.flatten(2)[..., t - 1 : t - 1 + t * (n - 1)].unflatten(2, (t, n - 1))[..., :keys]
 
 
+WITH_LENGTH = frozenset(
+    kind.__name__
+    for kind in (Learned, Sinusoidal, LearnedAndBucketBias, Rotary, Disentangled, Relative)
+)
+"""Schemes that say how long texts they are for."""
 IN_SCORES = (BucketBias, LearnedAndBucketBias, Rotary, Cycle, Disentangled, Relative)
 """Schemes that change scores: a query knows where it stands without the vector of its token."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from unmask.batch import IGNORE, Batch
+from unmask.batch import Batch
 from unmask.box import BOX
 from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
@@ -29,15 +29,14 @@ from unmask.checkpoints.written import FILES, written
 from unmask.config import from_dict, read_toml, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
-from unmask.heads.beside import Sentences
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
-from unmask.hiding.questions import OF_SENTENCES
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
+from unmask.model.positions import WITH_LENGTH
 from unmask.model.transformer import EncoderDecoder
 from unmask.published.card import Published
 from unmask.published.catalogue import published
@@ -49,6 +48,7 @@ from unmask.serving.earlier import Earlier, earlier, same
 from unmask.serving.folders import environment, write_facts, write_model
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.prepare import OPTIONS, check_options, check_sources, find_tokenizer, tokenize
+from unmask.serving.questions import check_questions
 from unmask.serving.record import BASELINES, FACTS, SAMPLES, read_samples
 from unmask.serving.report import save_baselines, save_samples, write_report
 from unmask.serving.suited import in_shares, said_keys, shortened, suited, told_schedule
@@ -588,7 +588,28 @@ def _network(own: AnyArchitecture, told: Mapping[str, Any]) -> AnyArchitecture:
     """Return the network of a card with what is told of it."""
     if not told:
         return own
-    return from_dict(type(own), recipes.merge(to_dict(own), told), "architecture")
+    plain = to_dict(own)
+    return from_dict(type(own), recipes.merge(plain, _as_long(plain, told)), "architecture")
+
+
+def _as_long(own: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let another scheme of places be for texts as long as the network's own, unless told."""
+    found: dict[str, Any] = {}
+    for key, value in told.items():
+        if key in ("encoder", "decoder", "source") and isinstance(value, Mapping):
+            value = _as_long(own.get(key) or {}, value)
+        if key == "position":
+            value = _with_length(own.get(key) or {}, value)
+        found[key] = value
+    return found
+
+
+def _with_length(own: Mapping[str, Any], told: Any) -> Any:
+    new: Any = {"kind": told} if isinstance(told, str) else told
+    if not isinstance(new, Mapping) or new.get("kind", own.get("kind")) == own.get("kind"):
+        return told
+    longer = "length" in own and new["kind"] in WITH_LENGTH and "length" not in new
+    return {**new, "length": own["length"]} if longer else new
 
 
 def _check_network(recipe: Recipe, changes: Sequence[str]) -> None:
@@ -777,8 +798,7 @@ def _start(
     )
     if data.shares:
         plan.say(f"sampling = {recipe.sampling:g}: {_said(data.shares)}")
-    _check_sentences(data)
-    if (note := _nothing_to_learn(data, model)) is not None:
+    if (note := check_questions(data, model, begun=begun is not None)) is not None:
         plan.say(note)
     return _Job(
         plan=plan,
@@ -804,56 +824,6 @@ def _said(shares: Sequence[Share]) -> str:
     """Say what share of the tokens each source has and gets, the first twenty."""
     each = [f"{s.name} has {s.share:.1%} of the tokens and gets {s.gets:.1%}" for s in shares[:20]]
     return "; ".join([*each, f"and {len(shares) - 20} more"] if len(shares) > 20 else each)
-
-
-ASKED = 12
-"""Rows of which one in two would have the other answer: all alike by chance in 1 of 2,000 runs."""
-
-
-def _nothing_to_learn(data: Data, model: Model) -> str | None:
-    """Say that a question about two texts is never asked of these rows, or has one answer."""
-    terms = [asked_by(n, spec) for n, spec in model.specs.items() if isinstance(spec, Labels)]
-    if not terms:
-        return None
-    batches = data.sample()
-    said = [x for b in batches if b.labels is not None for x in b.labels.flatten().tolist()]
-    labels = [x for x in said if x != IGNORE]
-    rows = sum(len(b.inputs) for b in batches)
-    told = f"{' and '.join(terms)}: of {rows} rows of at most {data.length} tokens"
-    if not labels:
-        return f"{told} none has two parts to ask about; take a greater length or another unit"
-    if len(labels) >= ASKED and len(set(labels)) == 1:
-        return (
-            f"{told} {len(labels)} are asked, and the answer is always {labels[0]}: nothing can be "
-            "learned of it; a greater length may have other answers"
-        )
-    return None
-
-
-def _check_sentences(data: Data) -> None:
-    """Check that there are sentences beside each other, and several to choose from.
-
-    Raises:
-        ValueError: none of some rows has two, or no batch of them three.
-    """
-    asked = [name for name in OF_SENTENCES if name in data.objective.asks]
-    if not asked:
-        return
-    batches = data.sample()
-    found = [one for one in map(Sentences.of, batches) if one is not None]
-    if not any(len(one.pairs) for one in found):
-        rows = sum(len(batch.inputs) for batch in batches)
-        raise ValueError(
-            f"{asked[0]}: of {rows} rows of at most {data.length} tokens none has two sentences "
-            f"(unit = {data.recipe.unit}): documents are to have several; a greater length or "
-            "unit = sentences may help"
-        )
-    most = max(len(one.followed) + 1 for one in found)
-    if OF_SENTENCES[1] in asked and most < 3:
-        raise ValueError(
-            f"{asked[0]}: a batch holds {most} sentences at most, of which each has but one to "
-            "choose from; a greater batch_tokens (or micro_tokens) has more"
-        )
 
 
 def network(
