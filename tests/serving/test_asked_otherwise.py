@@ -33,7 +33,7 @@ def _script() -> ModuleType:
 SCRIPT = _script()
 CARDS = {card.name: card for card in SCRIPT.cards()}
 SMALL: Mapping[str, Any] = {
-    "vocab_size": 300, "length": 32, "batch_tokens": 256, "micro_tokens": None, "dev": 0.1,
+    "vocab_size": 300, "length": 32, "batch_tokens": 256, "micro_tokens": None, "dev": 0.0,
 }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_replaced_tokens_of_another_network_and_its_generator_are_kept(
     mine, theirs = made.model.weights(), opened.model.weights()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     run("roberta-mini", "rtd:generator_size=0.5", text, out, resume=True)
-    with pytest.raises(ValueError, match="this run has objective = 'rtd:generator_size=0.5'"):
+    with pytest.raises(ValueError, match="a resumed run must be the same"):
         run("roberta-mini", "mlm", text, out, resume=True)
 
 
