@@ -99,11 +99,17 @@ def padded(texts: Sequence[Int[np.ndarray, "_"]], special: Special) -> Batch:
 
 
 def groups(
-    model: Model, tokenizer: Tokenizer, texts: Sequence[str], batch_tokens: int
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    batch_tokens: int,
+    *,
+    twice: bool = False,
 ) -> Iterator[Group]:
     """Frame texts, cut to the model's positions, and put those of like length together.
 
-    An encoder-decoder reads them as its source; its decoder has read the start token.
+    An encoder-decoder reads them as its source; its decoder has read the start token, or reads the
+    text `twice`: each token one place later (Lewis et al. 2020, section 3.1).
     """
     special = tokenizer.special
     read = framed(tokenizer.reader, texts, room(model, reader(model)))
@@ -111,8 +117,9 @@ def groups(
         lengths = [len(read[i]) for i in rows]
         batch = padded([read[i] for i in rows], special)
         if isinstance(model.backbone, EncoderDecoder):
+            start = torch.full((len(rows), 1), special.start)
             batch = Batch(
-                inputs=torch.full((len(rows), 1), special.start),
+                inputs=torch.cat((start, batch.inputs[:, :-1]), 1) if twice else start,
                 visibility=Visibility(causal=True),
                 source=batch.inputs,
                 source_visibility=batch.visibility,

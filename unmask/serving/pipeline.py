@@ -9,10 +9,11 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmask.adapters.folder import is_adapter, open_any
 from unmask.adapters.prefix import reader, room
+from unmask.batch import Batch
 from unmask.box import BOX
 from unmask.checkpoints.generator import add_generator
 from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
@@ -38,8 +39,7 @@ from unmask.generation.settings import Beam, Decoding, Ranked, decoding
 from unmask.generation.speculate import Draft
 from unmask.generation.wording import Wording
 from unmask.heads.labels import LabelsHead, TokenLabelsHead
-from unmask.heads.language import LanguageHead
-from unmask.heads.model import Model, asked_by, reads_all_layers
+from unmask.heads.model import Model, asked_by
 from unmask.heads.neighbors import OF_PARTS
 from unmask.heads.recurrent import RecurrentTagsHead
 from unmask.heads.spans import SpansHead
@@ -367,28 +367,40 @@ class Pipeline:
             raise ValueError(f"{self.card.name}: this model has no head; use `embed`")
         found: dict[int, Float[np.ndarray, "..."]] = {}
         with at_rest(self.model):
-            for group in groups(self.model, self.tokenizer, texts, BATCH_TOKENS):
+            marks = LANGUAGE not in self.model.heads
+            for group in groups(self.model, self.tokenizer, texts, BATCH_TOKENS, twice=marks):
                 for text, scores in zip(group.texts, self._scores(group), strict=True):
                     found[text] = scores.float().cpu().numpy()
         return [found[i] for i in range(len(texts))]
 
     def _scores(self, group: Group) -> Iterator[Tensor]:
         heads = self.model.heads
-        head = heads[LANGUAGE] if LANGUAGE in heads else next(iter(heads.values()))
-        whole = isinstance(head, LabelsHead) and reads_all_layers(head.spec)
-        hidden = self.model.hidden(replace(group.batch, all_layers=whole))
-        if isinstance(head, LanguageHead):  # text by text: many tokens times the vocabulary
+        if LANGUAGE in heads:  # text by text: many tokens times the vocabulary
+            head, hidden = self.model.language, self.model.hidden(group.batch)
             yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
-        elif isinstance(head, LabelsHead):
-            yield from head.scores(hidden, group.batch)
-        elif not isinstance(head, TokenLabelsHead | SpansHead | RecurrentTagsHead):
+            return
+        marks = LabelsHead | TokenLabelsHead | SpansHead | RecurrentTagsHead
+        found = ((name, one) for name, one in heads.items() if isinstance(one, marks))
+        name, head = next(found, ("", None))
+        if head is None:
             raise ValueError(
                 f"{self.card.name}: its heads serve pretraining alone "
                 f"({', '.join(heads)}); use `embed`"
             )
+        scores = self._marked(name, head, group.batch)
+        if isinstance(head, LabelsHead):
+            yield from scores
         else:
-            scores = head.scores(hidden, group.batch)
             yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
+
+    def _marked(self, name: str, head: nn.Module, batch: Batch) -> Float[Tensor, "b ..."]:
+        """Return what a head of labels says, reading all that `predict` lets it read."""
+        if isinstance(head, RecurrentTagsHead):
+            return head.scores(self.model.hidden(batch), batch)
+        assert isinstance(head, LabelsHead | TokenLabelsHead | SpansHead)
+        if isinstance(head, LabelsHead) and self.model.stack.global_attention:
+            batch = replace(batch, wide=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
+        return self.model(batch.to(self.model.device), scores=[name]).scores[head.spec.term]
 
     @overload
     def likelihood(self, context: str, continuation: str, *, hide: Hide = "word") -> Likelihood: ...  # pyright: ignore[reportOverlappingOverload]
