@@ -1075,6 +1075,25 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_result(
     assert learned(out) == learned(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["prepare", "pretrain"])
+def test_each_signal_ends_the_preparation_with_a_hint(
+    command: str, number: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def stopped(*_: object) -> None:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number if number != signal.SIGINT else signal.SIGHUP)  # often two
+
+    out = tmp_path / "out"
+    monkeypatch.setattr("unmask.serving.prepare.find_tokenizer", stopped)
+    monkeypatch.setattr("unmask.serving.pretrain.find_tokenizer", stopped)
+    words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
+        "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
+    said = unmask(*words[command], "--out", out, "--quiet")
+    hint = {"prepare": "the same command goes on", "pretrain": "go on with --resume"}[command]
+    assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
+
+
 def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
     from unmask.checkpoints.folder import newest
 

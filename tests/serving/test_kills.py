@@ -196,3 +196,50 @@ def test_nothing_is_saved_of_a_damaged_shard(name: str, kind: str, home: Path, t
     assert not list(out.rglob("*.safetensors"))
     with pytest.raises(ValueError, match=rf"00000\.{kind}"):
         prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
+
+
+def test_what_only_the_report_shows_stands_in_no_models_way(
+    home: Path, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    job, out = JOBS["pretrain bert"], tmp_path / "run"
+    job(home, out, False)
+    whole = (out / "model.safetensors").read_bytes()
+    for name in ("samples.json", "baselines.json"):
+        (out / name).write_text("{")
+    for name in ("config.json", "model.safetensors"):
+        (out / name).unlink()
+    job(home, out, True)
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert "samples.json" in caplog.text
+    assert (out / "report.html").is_file()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a picture cannot be made")
+
+    for place in ("samples", "write_report", "bigrams"):
+        monkeypatch.setattr(f"unmask.serving.pretrain.{place}", broken)
+    monkeypatch.setattr("unmask.serving.folders.model_card", broken)
+    job(home, tmp_path / "other", False)
+    assert (tmp_path / "other" / "model.safetensors").read_bytes() == whole
+    assert caplog.text.count("a picture cannot be made") >= 4
+
+
+def test_files_of_a_run_are_checked_when_it_is_opened(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    JOBS["pretrain electra"](home, out, False)
+    load(out)
+    for name in ("model.safetensors", "tokenizer.json", "generator/model.safetensors"):
+        whole = (out / name).read_bytes()
+        (out / name).write_bytes(whole[:-3])
+        with pytest.raises(ValueError, match=rf"{name}: truncated or damaged"):
+            load(out)
+        damaged = bytearray(whole)
+        damaged[len(whole) // 2] ^= 4
+        (out / name).write_bytes(damaged)
+        if "/" not in name:  # the generator is read by whoever trains on
+            with pytest.raises(ValueError, match=rf"{name}: .*damaged"):
+                load(out)
+        (out / name).write_bytes(whole)
+    (out / "generator" / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"generator/config\.json: missing"):
+        load(out)

@@ -622,8 +622,25 @@ def _start(maker: _Maker, works: Iterable[_Work], workers: int) -> Iterator[_Don
             generator=torch.Generator(),
         )
         needs_script = b"__main__" in bytes(ForkingPickler.dumps(replace(maker, others=None)))
-        with nullcontext() if needs_script else _no_script():
+        with nullcontext() if needs_script else _no_script(), _not_hung_up():
             return iter(loader)
+
+
+@contextmanager
+def _not_hung_up() -> Generator[None]:
+    """Let what is started meanwhile not hear that the terminal was closed, for as long as it lives.
+
+    Python's fork server, and the process with which it counts what workers share, would end at
+    once, before this one has saved what it does. A signal that comes meanwhile comes afterwards.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

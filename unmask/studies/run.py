@@ -123,6 +123,8 @@ def run_study(
         for n, cell in enumerate(now, 1):
             job.say(f"{cell.name}, {n} of {len(now)}")
             made = job.run_cell(cell)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{job.folder}: stopped; go on with --resume") from None
     except (ValueError, OSError):
         if is_new and not (job.folder / "pretrained").exists():
             shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
