@@ -1233,3 +1233,17 @@ def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
     recipe = recipes.read(path, base=card_recipe)
     changed(published(recipe.model), recipe)
     assert recipe != card_recipe(recipe.model)
+
+
+def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -> None:
+    (home / "ab.vec").write_text("3 2\na 1 0\nb 0 1\nc 1 1\n")
+    check_mistake(unmask("embed", home / "bert", "x", "--out", home / "void"), f"{home / 'void'}")
+    check_mistake(
+        unmask("evaluate", home / "bert", home / "text.txt", "--length", 0), "at least 1, got 0"
+    )
+    words = ["picture", home / "ab.vec", "--out", home / "ab.svg", "--seed", -1]
+    check_mistake(unmask(*words), "seed must be from 0 to 2^32 - 1, got -1")
+    said = unmask("embed", home / "ab.vec", "a", "zzz")
+    assert said.status == 0
+    assert "a text has no word that has a vector" in said.err
+    assert unmask("embed", home / "ab.vec", "a").err == ""

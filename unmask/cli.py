@@ -265,7 +265,9 @@ def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
     if isinstance(error, OSError) and error.errno is not None:
         if error.errno not in _USERS:
             return None
-        where = "" if error.filename is None else f"{_place(os.fsdecode(error.filename))}: "
+        # Of a renaming that failed, what was asked for: the other name is one of ours.
+        name = error.filename if error.filename2 is None else error.filename2
+        where = "" if name is None else f"{_place(os.fsdecode(name))}: "
         why = error.strerror or os.strerror(error.errno)
         return f"unmask: {where}{why[:1].lower()}{why[1:]}", 2
     return f"unmask: {error}", 2
@@ -275,7 +277,7 @@ def _place(path: str) -> str:
     """Name a path, or the folder of one that is being written and yet without its name."""
     while any(p.startswith(".") and p.endswith(".part") for p in Path(path).parts):
         path = os.path.dirname(path)
-    return path
+    return path or "."
 
 
 def _usage(error: Any) -> str:
@@ -1683,9 +1685,19 @@ def _encoder(
     if _names_vectors(model):
         from unmask.serving.sentences import encoder
 
-        return encoder(model, layer=layer, limit=limit, **how)
+        encode = encoder(model, layer=layer, limit=limit, **how)
+        return lambda texts: _said_of_zeros(encode(texts))
     _refuse(f"{model}: ", " is for a file of word vectors", limit=limit)
     return partial(_load(model, device).embed, layer=-1 if layer is None else layer, **how)
+
+
+def _said_of_zeros(vectors: Any) -> Any:
+    """Return vectors of texts, and say that some are of no word."""
+    if not vectors.any(1).all():
+        logging.getLogger("unmask").warning(
+            "a text has no word that has a vector: all of its numbers are zero"
+        )
+    return vectors
 
 
 def _write_array(path: Path, rows: Sequence[Any]) -> None:

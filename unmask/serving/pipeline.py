@@ -603,9 +603,12 @@ class Pipeline:
         longest = room(self.model, reader(self.model))
         if length is None:
             return self.card.length if longest is None else min(self.card.length, longest)
-        if length < 1 or (longest is not None and length > longest):
-            most = "1" if longest is None else f"the model's {longest} positions"
-            raise ValueError(f"length must be at most {most}, got {length}")
+        if length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
+        if longest is not None and length > longest:
+            raise ValueError(
+                f"length must be at most the model's {longest} positions, got {length}"
+            )
         return length
 
     def save(self, folder: str | Path, *, format: Format = "huggingface") -> Path:

@@ -68,6 +68,8 @@ def picture(
     """
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {list(get_args(Method))}, got {method!r}")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}")
     if not Path(out).parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {Path(out).parent}")
     if Path(out).exists() and not Path(out).is_file():  # renaming would put a file in its place
