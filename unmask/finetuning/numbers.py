@@ -75,4 +75,6 @@ def _change(model: Model, shift: float, scale: float) -> None:
         elif shift:
             assert isinstance(model.backbone, Transformer)
             assert isinstance(model.backbone.final_norm, nn.LayerNorm)
-            model.backbone.final_norm.bias.add_(w[0] * (shift / float((w * w).sum())))
+            bias = model.backbone.final_norm.bias
+            bias.add_(w[0] * (shift / float((w * w).sum())))
+            bias.requires_grad_(True)  # it has been tuned, and is saved with what else was
