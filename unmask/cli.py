@@ -87,7 +87,16 @@ app = typer.Typer(
 
 def _option(*names: str, help: str, metavar: str | None = None, default: str | bool = True) -> Any:
     """Declare an option; `default` is what is said of it where it is not a value."""
-    return typer.Option(*names, help=help, metavar=metavar, show_default=default)
+    return typer.Option(
+        *names, help=help, metavar=metavar, show_default=default, callback=_in_range
+    )
+
+
+def _in_range(value: Any) -> Any:
+    """Refuse a number that no option can be: not finite, or beyond 64 bits."""
+    if isinstance(value, int | float) and not -(2**63) <= value < 2**63:
+        raise typer.BadParameter(f"{value} is no number that this can be")
+    return value
 
 
 Model = Annotated[
@@ -2234,7 +2243,12 @@ def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
     if sys.stdin.isatty():
         tell("reading standard input, a text a line; Ctrl-D ends it", sys.stderr)
     empty = True
-    for number, line in enumerate(sys.stdin.buffer, 1):
+    from unmask.text.records import LONGEST
+
+    lines = iter(lambda: sys.stdin.buffer.readline(LONGEST + 1), b"")
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST:
+            raise ValueError(f"standard input:{number}: a line of more than {LONGEST:,} bytes")
         try:
             text = line.decode("utf-8", errors)
         except UnicodeDecodeError as error:
