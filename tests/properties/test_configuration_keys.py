@@ -113,7 +113,7 @@ def _outcome(key: Key, made: Any, folder: Path, *, by_hand: bool) -> str:
     except ValueError as error:
         message = str(error)
         named = any(name and name in message for name in (key.name, key.target))
-        of_weights = ("has shape", "the weights lack", "the weights have")
+        of_weights = ("has shape", "the weights lack", "the weights have", "be tied to")
         shapes = by_hand or key.name == "tie_word_embeddings"
         shapes = shapes and any(said in message for said in of_weights)
         if key.decision == "harmless" and not isinstance(wanted, Exception):

@@ -11,7 +11,7 @@ from unmask.model.architecture import POST, Architecture
 from unmask.model.decoder import TwoStreams
 from unmask.model.initialize import Normal
 from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, by_table, refuse
+from unmask.model.names import Fields, Names, by_table
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Relative
 from unmask.published.bert import SMALL_SCALE
@@ -95,9 +95,9 @@ _READ, _WRITE = by_table(
 
 
 def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
-    if theirs.get("d_head") is not None:
-        refuse(theirs, {"d_head": a.d_head})
+    a = _READ({**theirs, "mem_len": theirs.get("mem_len") or None})
+    if theirs.get("d_head") not in (None, a.d_head):
+        raise ValueError(f"d_head = {theirs['d_head']} must be d_model / n_head, {a.d_head}")
     furthest = theirs.get("clamp_len", -1)
     return replace(
         a,
