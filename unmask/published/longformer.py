@@ -52,8 +52,8 @@ def _read(theirs: Mapping[str, Any]) -> Architecture:
     both: list[Any] = list(said) if isinstance(said, list) else [said] * a.n_layers  # type: ignore[arg-type]
     if len(both) != a.n_layers or not all(_is_window(w) for w in both):
         raise ValueError(
-            f"attention_window must be even, one for all or for each of {a.n_layers} layers, "
-            f"got {said}"
+            f"attention_window must be even, one for all or for each of {a.n_layers} layers "
+            f"(num_hidden_layers), got {said}"
         )
     near = tuple(w // 2 for w in both)
     return replace(a, window=near[:1] if len(set(near)) == 1 else near, global_attention=True)
