@@ -152,6 +152,17 @@ def test_hide_and_pretrain_refuse_alike(
     assert str(shown.value) == str(refused.value)
 
 
+def test_a_tokenizer_that_is_given_has_what_the_objective_needs(text: Path, tmp_path: Path) -> None:
+    run("gpt2-mini", "clm", text, tmp_path / "first")
+    given = str(tmp_path / "first")
+    small = {key: value for key, value in SMALL.items() if key != "vocab_size"}
+    with pytest.raises(ValueError, match="first: the tokenizer has no mask token"):
+        pretrain(
+            "gpt2-mini", data=text, out=tmp_path / "second", objective="mlm", tokenizer=given,
+            changes=[small], steps=1, quiet=True,
+        )  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", SCRIPT.OBJECTIVES)
 @pytest.mark.parametrize("name", CARDS)

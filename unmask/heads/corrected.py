@@ -48,7 +48,9 @@ class CorrectedHead(nn.Module):
     def __init__(self, spec: Corrected, a: Architecture, table: nn.Embedding) -> None:
         super().__init__()
         self.spec = spec
-        names = Language(term=spec.term, transform=spec.transform, bias=True)
+        # Where token vectors are narrower, a map to their width comes before the scores.
+        transform = spec.transform or (None if a.d_embed == a.d_model else "gelu")
+        names = Language(term=spec.term, transform=transform, bias=True)
         self.language: LanguageHead = names.build(a, table)
         self.copy = nn.Linear(a.d_model, 1)
 

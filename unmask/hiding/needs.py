@@ -70,6 +70,31 @@ def needs(objective: AnyObjective) -> Needs:
     )
 
 
+def check_special(objective: AnyObjective, special: Special, where: str) -> None:
+    """Check that a vocabulary has the special tokens that an objective puts into texts.
+
+    Args:
+        objective: see `needs`.
+        special: what the tokenizer knows.
+        where: it is from.
+
+    Raises:
+        ValueError: it has not.
+    """
+    wanted = needs(objective)
+    there = {
+        "mask": not wanted.mask or special.blank is not None or "permuted" in objective.asks,
+        "sentinel": not wanted.sentinels or bool(special.sentinels),
+        "mode": not wanted.modes or bool(special.modes),
+    }
+    lacking = next((name for name, has in there.items() if not has), None)
+    if lacking is not None:
+        raise ValueError(
+            f"{where}: the tokenizer has no {lacking} token, which this objective needs; let one "
+            "be learned, with what is asked (without --tokenizer, --from or prepared data)"
+        )
+
+
 def _examples(objective: AnyObjective) -> Iterator[Example]:
     places = np.arange(_TOKENS)
     marks = WORD * (places % _WORD == 0) + SENTENCE * (places % _SENTENCE == 0)

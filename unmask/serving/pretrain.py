@@ -31,6 +31,7 @@ from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
 from unmask.heads.model import HeadSpec, Model, asked_by
+from unmask.hiding.needs import check_special
 from unmask.model.architecture import Architecture
 from unmask.model.attention import copy_to_wide
 from unmask.model.beside import look_beside
@@ -787,6 +788,8 @@ def _start(
     card = replace(card, architecture=model.architecture, heads=model.specs)
     objective = card.objective
     assert not isinstance(objective, METHODS)  # they are learned elsewhere
+    where = recipe.tokenizer or recipe.begin or (recipe.data[0] if recipe.data else recipe.model)
+    check_special(objective, shards.tokenizer.special, where)
     data = lay_out(
         shards,
         recipe,
