@@ -261,6 +261,16 @@ def test_a_number_of_sentinels_must_be_one(n: Any, train: Callable[..., Path], t
         Tokenizer.load(folder)
 
 
+def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_path: Path):
+    says = '{"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false}'
+    (tmp_path / "tokenizer.model").write_bytes(train("llama").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(says)
+    with pytest.raises(
+        ValueError, match=r"tokenizer.model cannot be read.* add_prefix_space = fal"
+    ):
+        Tokenizer.load(tmp_path)
+
+
 def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     with pytest.raises(ValueError, match=r"special tokens \(</s>, <s>\) do not tell its family"):

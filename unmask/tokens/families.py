@@ -180,6 +180,11 @@ def rules(family: Family, config: Mapping[str, Any]) -> list[normalizers.Normali
     """List what the family's code does to a text before SentencePiece reads it."""
     if config.get("split_by_punct"):
         raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")
+    if config.get("add_prefix_space") is False:
+        raise ValueError(
+            "tokenizer_config.json: add_prefix_space = false is not supported with such a file; "
+            "save it with transformers as tokenizer.json first"
+        )
     lowercase = bool(config.get("do_lower_case", family.lowercase))
     if family.plain:
         accents = bool(config.get("keep_accents", False))
