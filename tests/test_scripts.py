@@ -199,6 +199,12 @@ def _harness(patch: pytest.MonkeyPatch) -> None:
     run("benchmarks/harness.py", "runs/gpt --rows 20", patch, DATA=Path("shared").resolve())
 
 
+def _objective_table(patch: pytest.MonkeyPatch) -> None:
+    words = "--out objectives --strict --docs objectives.md --only bert-tiny bert-mini"
+    run("scripts/objective_table.py", words, patch, OBJECTIVES=("mlm",))
+    assert Path("objectives/tried.jsonl").read_text().count('"mlm"') == 1
+
+
 def _demo_data(patch: pytest.MonkeyPatch) -> None:
     run("scripts/demo_data.py", "shared/novels demo", patch)
     assert Path("demo/spoken/test.tsv").is_file()
@@ -231,7 +237,8 @@ RUNS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "benchmarks/own_text.py": _own_text, "benchmarks/pretraining.py": _pretraining,
     "benchmarks/static_vectors.py": _static_vectors, "benchmarks/window.py": _window,
     "benchmarks/word2vec.py": _word2vec, "benchmarks/word_vectors.py": _word_vectors,
-    "scripts/demo_data.py": _demo_data, "scripts/mini_en.py": _mini_en,
+    "scripts/demo_data.py": _demo_data, "scripts/objective_table.py": _objective_table,
+    "scripts/mini_en.py": _mini_en,
     "examples/bytecode.py": _example("bytecode"), "examples/counts.py": _example("counts"),
     "examples/integration.py": _example("integration"),
 }  # fmt: skip
