@@ -33,7 +33,7 @@ pytestmark = [
 
 DRAWN = r"random numbers that were not saved|neither this adapter nor its model has a matrix"
 BY_HEAD = r"joined head by head are not read"
-NO_CLASS = r"no class of \w+ for it is read here"
+NO_CLASS = r"no class of \w+ for it is read here|tensor transformer\.\S+ has no place"
 NO_CACHE = r"take no keys and values before a text"
 WINDOW = r"a window of attention hides them"
 REFUSED = {
@@ -104,6 +104,7 @@ CUT = {
         Case("llama", "SEQ_CLS", "prompt", "plain", 4),
         Case("llama", "CAUSAL_LM", "lora"),
         Case("gemma3", "CAUSAL_LM", "prompt"),
+        Case("llama", "QUESTION_ANS", "prompt", "plain"),
         Case("t5", "SEQ_2_SEQ_LM", "prefix"),
         Case("bart", "SEQ_CLS", "lora", "classifier", 7),
         Case("bart", "SEQ_2_SEQ_LM", "ia3", "plain"),
@@ -115,6 +116,7 @@ CUT = {
         Case("deberta-v2", "SEQ_CLS", "ia3", "pretrained", 3),
         Case("deberta", "TOKEN_CLS", "lora", "pretrained", 3),
         Case("llama", "CAUSAL_LM", "lora", "plain"),
+        Case("llama", "QUESTION_ANS", "prefix", "pretrained"),
         Case("bart", "SEQ_CLS", "lora", "pretrained", 3),
         Case("mistral with a window", "CAUSAL_LM", "prefix"),
     ],

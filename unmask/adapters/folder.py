@@ -156,6 +156,7 @@ def _heads(
         return dict(from_dict(_Trained, said, f"{path}").heads)
     card, theirs = described(home)
     names = _names(path, config, card)
+    _check_read(home, theirs, names, card)
     head = next((name for name in names if name in ("label", "token_label")), None)
     n = 2 if head is None else _count(folder, home, head, card, over)
     made = heads_named(names, card, theirs, n)
@@ -186,6 +187,26 @@ def _names(path: Path, config: Mapping[str, Any], card: Published) -> tuple[str,
             f"{', '.join(classes.values())}"
         )
     return names
+
+
+def _check_read(
+    home: Path, theirs: Mapping[str, Any], names: tuple[str, ...], card: Published
+) -> None:
+    """Refuse a base that transformers' class for questions does not read, as it names others.
+
+    Raises:
+        ValueError: it is one: the network below the adapter was then drawn, and not saved.
+    """
+    if names != ("spans",) or not card.names.alias:
+        return
+    kinds = [card.fields.classes[one] for one in (names, ())]
+    found = theirs.get("architectures")
+    kind = found[0] if isinstance(found, list) and found else None
+    if kind not in kinds:
+        raise ValueError(
+            f"{home / 'config.json'}: {kinds[0]} reads no weights of {kind}, so the network below "
+            "the adapter was made of random numbers that were not saved"
+        )
 
 
 def _count(folder: Path, home: Path, head: str, card: Published, over: Mapping[str, Tensor]) -> int:
