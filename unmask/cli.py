@@ -1152,7 +1152,7 @@ def evaluate(
     vectors_of = {"pooling": pooling, "layer": layer}
     _refuse("", " is of --task similarity, which is not given", **vectors_of)
     named = {"label": label, "choices": choices, "columns": columns}
-    if _names_vectors(model):
+    if _names_vectors(model) and not _fine_tuned(model):
         others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
         others |= {"task": task, "with": together, "part": part} | named
         _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
@@ -1207,6 +1207,13 @@ def _names_vectors(model: str) -> bool:
     from unmask.serving.spaces import is_vectors
 
     return is_vectors(model)
+
+
+def _fine_tuned(model: str) -> bool:
+    """Say whether a MODEL is the folder of a fine-tuned one, be it word vectors below its head."""
+    from unmask.finetuning.predict import read_task
+
+    return Path(model).is_dir() and read_task(Path(model)) is not None
 
 
 def _evaluate_space(
