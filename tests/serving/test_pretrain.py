@@ -865,8 +865,8 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         ("heads.language.sise=2", "unknown key 'heads.language.sise'"),
         ("rate=fast", "rate"),
         (
-            "objective={kind='Hide', choose={kind='Everything'}, conceal={kind='Future'}}",
-            "no head for next_token",
+            "objective={kind='Hide', choose={kind='Contexts'}, conceal={kind='Order'}}",
+            "positions must be in the scores",
         ),
     ],
 )
