@@ -490,7 +490,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
             "unknown.toml: unknown key 'lenght'; did you mean 'length'",
         ),
         ("{}/type.toml {}/text.txt", "type.toml: length must be int, got 'x'"),
-        ("{}/syntax.toml {}/text.txt", "syntax.toml: not TOML (Invalid value (at line 2"),
+        ("{}/syntax.toml {}/text.txt", "syntax.toml: not TOML: Invalid value (at line 2"),
         ("{}/model.toml {}/text.txt", "unknown model 'bert-tinny'; did you mean 'bert-tiny'"),
         ("{}/nothing.toml {}/text.txt", "nothing.toml: model must be the name of a card"),
         ("bret-tiny {}/text.txt", "did you mean 'bert-tiny'"),

@@ -82,3 +82,9 @@ def test_every_public_name_has_a_docstring() -> None:
             if public and ast.get_docstring(node) is None:
                 lacking.append(f"{path.name}:{node.name}")
     assert lacking == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports them by name alone, and refuses the second."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))

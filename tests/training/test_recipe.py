@@ -95,7 +95,7 @@ def test_a_recipe_is_plain_data():
     [
         ("steps = 5", "my.toml: model must be the name of a card, got None"),
         ("model = 3", "my.toml: model must be the name of a card, got 3"),
-        ('model = "bert-mini"\nsteps = = 5', r"my.toml: not TOML \(.*line 2"),
+        ('model = "bert-mini"\nsteps = = 5', r"my.toml: not TOML: .*line 2"),
         ('model = "bert-mini"\nstep = 5', "my.toml: unknown key 'step'; did you mean 'steps'"),
         ('model = "bert-mini"\nsteps = "5"', "my.toml: steps must be int, got '5'"),
         ('model = "bert-mini"\nsteps = 0', "my.toml: steps must be at least 1, got 0"),
