@@ -503,7 +503,10 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --steps 0", "steps must be at least 1, got 0"),
         ("{}/small.toml {}/text.txt --tokens 0", "tokens must be at least 1, got 0"),
         ("{}/small.toml {}/text.txt --minutes -1", "minutes must be above 0, got -1"),
-        ("{}/small.toml {}/text.txt --minutes nan", "minutes must be above 0, got nan"),
+        (
+            "{}/small.toml {}/text.txt --minutes nan",
+            "'--minutes': must be a finite number of at most 64 bits, got nan",
+        ),
         ("{}/small.toml {}/text.txt --steps 1 --minutes 1", "got steps and minutes"),
         ("{}/small.toml {}/text.txt --threads 0", "threads must be at least 1, got 0"),
         ("{}/small.toml {}/text.txt --workers -1", "workers must be at least 0, got -1"),
@@ -585,7 +588,10 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task classify --train {}/rows.tsv --test {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
         ("--task classify --train {}/rows.tsv --metric bleu", "metric must be one of accuracy"),
         ("--task classify --train {}/rows.tsv --epochs 0", "epochs must be above 0, got 0"),
-        ("--task classify --train {}/rows.tsv --rate nan", "rate must be above 0, got nan"),
+        (
+            "--task classify --train {}/rows.tsv --rate nan",
+            "'--rate': must be a finite number of at most 64 bits, got nan",
+        ),
         ("--task classify --train {}/rows.tsv --tune lore", "tune must be one of full, frozen"),
         ("--task classify --train {}/rows.tsv --labels a,a", "labels must be two or more"),
         ("--task classify --train {}/rows.tsv --rows 0", "rows must be at least 1, got 0"),
@@ -634,7 +640,7 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("generate {}/bert --prompt a", "does not generate; use `fill`"),
         (
             "generate {}/gpt --prompt a --temperature nan",
-            "temperature must be above 0 and finite, got nan",
+            "'--temperature': must be a finite number of at most 64 bits, got nan",
         ),
         ("generate {}/gpt --prompt a --temperature 1 --beams 2", "give beams or temperature"),
         ("generate {}/gpt --prompt a --top-k 2", "give a temperature above 0"),

@@ -95,7 +95,7 @@ def _option(*names: str, help: str, metavar: str | None = None, default: str | b
 def _in_range(value: Any) -> Any:
     """Refuse a number that no option can be: not finite, or beyond 64 bits."""
     if isinstance(value, int | float) and not -(2**63) <= value < 2**63:
-        raise typer.BadParameter(f"{value} is no number that this can be")
+        raise typer.BadParameter(f"must be a finite number of at most 64 bits, got {value}")
     return value
 
 
