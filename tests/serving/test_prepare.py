@@ -9,6 +9,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.serving import prepare as module
+from unmask.serving.pipeline import Pipeline
 from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import pretrain
 from unmask.text.corpus import documents
@@ -193,6 +194,27 @@ def test_training_on_it_with_other_options_is_refused(
     with pytest.raises(ValueError, match=message):
         pretrain("bert-tiny", data=tmp_path / "out", out=tmp_path / "run", quiet=True, **told)
     assert not (tmp_path / "run").exists()
+
+
+def test_prepared_for_an_objective_it_has_its_special_tokens(text: Path, tmp_path: Path) -> None:
+    plain = small(text, tmp_path / "plain", model="llama-mini", vocab_size=300)
+    with pytest.raises(ValueError, match="no mask token, which this objective needs"):
+        _masked(plain, tmp_path / "refused")
+    made = small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="mlm")
+    assert plain.tokenizer.special.mask is None
+    assert made.tokenizer.special.mask is not None
+    assert _masked(made, tmp_path / "run").model.names_tokens
+    with pytest.raises(ValueError, match="objective = 'mlm', not 'clm'"):
+        small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="clm")
+
+
+def _masked(shards: Shards, out: Path) -> Pipeline:
+    return pretrain(
+        "llama-mini", data=shards.folder, objective="mlm", out=out, steps=1, quiet=True,
+        changes=["architecture.d_model=16", "architecture.n_layers=1", "architecture.n_heads=2",
+                 "architecture.n_kv_heads=1", "architecture.d_ff=16", "length=16",
+                 "batch_tokens=64"],
+    )  # fmt: skip
 
 
 def test_what_it_was_made_from_is_written(text: Path, tmp_path: Path) -> None:

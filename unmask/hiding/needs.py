@@ -90,8 +90,8 @@ def check_special(objective: AnyObjective, special: Special, where: str) -> None
     lacking = next((name for name, has in there.items() if not has), None)
     if lacking is not None:
         raise ValueError(
-            f"{where}: the tokenizer has no {lacking} token, which this objective needs; let one "
-            "be learned, with what is asked (without --tokenizer, --from or prepared data)"
+            f"{where}: the tokenizer has no {lacking} token, which this objective needs; learn one "
+            "for it: pretrain without --tokenizer and --from, or prepare with --objective"
         )
 
 

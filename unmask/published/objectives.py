@@ -112,7 +112,7 @@ PRESETS: Mapping[str, Preset] = {
         objective=Hide(TokenRuns(rate=0.15, shares=(0.8, 0.1, 0.1)), InPlace()),
         options=_HIDDEN,
     ),
-    "falling": Preset(
+    "scheduled-rate": Preset(
         about="masked tokens, ever fewer from the first step to the last (GPT-BERT, section 3)",
         objective=Hide(Falling(0.3, Tokenwise(0.15)), InPlace()),
         options={"first": "choose.first", "rate": "choose.last.rate", **_PLACES},

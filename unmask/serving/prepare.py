@@ -13,6 +13,7 @@ from unmask.channels import Stream, over, tell
 from unmask.files import holds_nothing, parsed
 from unmask.published.card import Published
 from unmask.published.catalogue import published
+from unmask.published.fit import fit
 from unmask.serving.words import NARROW, short
 from unmask.text.corpus import Document, Separator, files
 from unmask.text.lines import EncodingErrors
@@ -45,6 +46,7 @@ def prepare(
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
     character_coverage: float | None = None,
+    objective: str | None = None,
     document: Separator = "blank",
     text: str | None = None,
     encoding_errors: EncodingErrors = "strict",
@@ -63,6 +65,8 @@ def prepare(
         tokenizer: a folder with a tokenizer to use instead.
         vocab_size: of the learned tokenizer; None: the card's.
         character_coverage: share of the text whose characters it knows; None: the card's.
+        objective: name of the objective that is pretrained on it, whose special tokens the
+            tokenizer then has; None: the card's.
         document: what a document of plain text is: parted by blank lines, a line, or a file.
         text: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
@@ -73,7 +77,8 @@ def prepare(
 
     Raises:
         FileNotFoundError: a file is not there.
-        ValueError: the text cannot be read, or the folder was made from something else.
+        ValueError: the text cannot be read, the folder was made from something else, or the model
+            cannot have the objective.
         KeyboardInterrupt: someone stopped it.
     """
     if tokenizer is not None and vocab_size is not None:
@@ -89,7 +94,9 @@ def prepare(
         tokenizer=None if tokenizer is None else str(tokenizer),
         vocab_size=vocab_size,
         character_coverage=character_coverage,
+        objective=objective,
     )
+    card = published(model) if objective is None else fit(published(model), objective)
     if prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")
     folder, terminal = Path(out), None if quiet else sys.stderr
@@ -98,7 +105,7 @@ def prepare(
     check_sampling(recipe, None)
     _check_folder(folder, _made_from(recipe))
     try:
-        made = find_tokenizer(recipe, folder, terminal)
+        made = find_tokenizer(recipe, folder, terminal, card)
         return tokenize(recipe, folder, made, workers=workers, terminal=terminal)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
@@ -148,11 +155,13 @@ def check_sources(sources: Sequence[str]) -> None:
 
 def _made_from(recipe: Recipe) -> dict[str, Any]:
     sampling = {} if recipe.sampling == 1 else {"sampling": recipe.sampling}
+    objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
     places = [called(source)[1] for source in recipe.data]
     return {name: getattr(recipe, name) for name in ("model", *OPTIONS)} | {
         "data": recipe.data,
         "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files(places)],
         **sampling,
+        **objective,
     }
 
 
@@ -168,7 +177,9 @@ def _check_folder(out: Path, asked: Mapping[str, Any]) -> None:
     if not begun and out.is_dir() and not holds_nothing(out):
         raise FileExistsError(f"{out}: holds files, but no prepared tokens; name a new folder")
     for name in begun:
-        check_options(out, read_manifest(out / name), asked, ("model", "sampling", *OPTIONS))
+        check_options(
+            out, read_manifest(out / name), asked, ("model", "sampling", "objective", *OPTIONS)
+        )
 
 
 def check_options(
