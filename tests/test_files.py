@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +207,33 @@ def test_two_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
         second.write_bytes(b"second")
     assert (tmp_path / "a").read_bytes() == b"first"
     assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_folder_that_another_writer_makes_meanwhile_is_kept_and_named(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+
+    def write() -> None:
+        with whole(path) as ours:
+            with whole(path) as theirs:
+                theirs.mkdir()
+                (theirs / "a").write_text("theirs")
+            if kind == "folder":
+                ours.mkdir()
+            (ours / "a" if kind == "folder" else ours).write_text("ours")
+
+    with pytest.raises(FileExistsError, match=r"model: another writer has made it"):
+        write()
+    assert names(tmp_path) == ["model", "model/a"]
+    assert (path / "a").read_text() == "theirs"
+
+
+def test_a_name_that_is_no_utf8_comes_back_from_json(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9 \xc3\xa9")
+    write_whole(tmp_path / "a", json.dumps({name: name}, ensure_ascii=False))
+    assert files.read_json(tmp_path / "a") == {name: name}
 
 
 def test_the_hash_is_that_of_the_content(tmp_path: Path) -> None:

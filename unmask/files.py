@@ -144,15 +144,24 @@ def _short(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
+def utf8(text: str) -> bytes:
+    r"""Encode text of ours as UTF-8, in which names of files stand.
+
+    On Linux a name may be no UTF-8: what is none of it is a lone surrogate, and stands there as
+    `\udce9`. Of JSON that is the same string, which names the file when it is read.
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
 def write_whole(path: Path, data: bytes | str) -> None:
-    """Write a file (a string as UTF-8), replacing the one that is there.
+    """Write a file (a string as by `utf8`), replacing the one that is there.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full; what was there is
             still there.
     """
     with whole(path) as beside:
-        beside.write_bytes(data.encode() if isinstance(data, str) else data)
+        beside.write_bytes(utf8(data) if isinstance(data, str) else data)
 
 
 @contextmanager
@@ -164,7 +173,8 @@ def whole(path: Path) -> Generator[Path]:
     exist.
 
     Raises:
-        FileExistsError: `path` is a folder with something in it, a device or a pipe.
+        FileExistsError: `path` is a folder with something in it, also one that another writer has
+            made meanwhile, a device or a pipe.
         OSError: it cannot be written, for instance because the disk is full.
     """
     if path.is_dir() and any(path.iterdir()):
@@ -178,7 +188,7 @@ def whole(path: Path) -> Generator[Path]:
     try:
         yield beside
         _flush(beside)
-        os.replace(beside, path)
+        _rename(beside, path)
         _flush_one(path.parent)
     except OSError as error:
         if error.errno in _FULL and error.filename is None:  # a failed write does not say where
@@ -186,6 +196,22 @@ def whole(path: Path) -> Generator[Path]:
         raise
     finally:
         _remove(beside)
+
+
+def _rename(beside: Path, path: Path) -> None:
+    """Give a temporary path its name, unless a folder has got it meanwhile.
+
+    Raises:
+        FileExistsError: one has.
+    """
+    try:
+        os.replace(beside, path)
+    except OSError:
+        if path.is_dir() and any(path.iterdir()):
+            raise FileExistsError(
+                f"{path}: another writer has made it meanwhile; it is left as it is"
+            ) from None
+        raise
 
 
 def move_into(beside: Path, folder: Path, last: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE, Example
-from unmask.finetuning.batches import an_epoch, batches, micro, order, order_by_tokens
+from unmask.finetuning.batches import an_epoch, batches, micro, order, order_by_tokens, too_large
 from unmask.hiding.collate import size
 from unmask.tokens.vocabulary import Special
 
@@ -139,3 +139,14 @@ def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:
     assert sum(len(part.inputs) for part in parts) == 5
     assert all(part.inputs.numel() <= 60 for part in parts)
     assert max(size(e) for e in some) == max(part.inputs.shape[1] for part in parts)
+
+
+def test_a_step_of_more_than_there_is_is_told() -> None:
+    some = examples([3, 5, 9])
+    assert too_large(3, None, some, 3) == too_large(None, 27, some, 3) == []
+    assert too_large(None, None, some, 3) == []
+    (items,) = too_large(10**12, None, some, 3)
+    assert items.startswith("batch = 1,000,000,000,000: a step holds all")
+    assert "3 items" in items
+    (tokens,) = too_large(None, 28, some, 3)
+    assert "27 tokens" in tokens

@@ -213,6 +213,20 @@ def test_micro_batches_do_not_change_the_loss(text: Path, tmp_path: Path) -> Non
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_a_step_of_more_tokens_than_there_are_is_told(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "run"
+    changes = [*COMMON, *SMALL["gpt2-mini"], "batch_tokens=1000000000000", "dev=0.5"]
+    pretrain("gpt2-mini", data=text, out=out, steps=1, quiet=True, changes=changes, threads=1)
+    (said,) = [r.getMessage() for r in caplog.records if "batch_tokens" in r.getMessage()]
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    held = next(x["tokens"] for x in log if "tokens" in x)
+    assert said.startswith(
+        f"batch_tokens = 1,000,000,000,000: a step holds all of the text to train on, {held:,} "
+    )
+
+
 def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [*COMMON, *SMALL["bert-tiny"]]

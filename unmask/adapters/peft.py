@@ -38,6 +38,7 @@ from unmask.checkpoints.tensors import (
     write_tensors,
 )
 from unmask.config import from_dict, to_dict
+from unmask.files import utf8
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.language import Language
 from unmask.heads.model import Model
@@ -268,7 +269,7 @@ def _named_as_in_peft(
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_bytes(utf8(json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
 
 def read_adapter(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
 from unmask.checkpoints.tensors import read_json
 from unmask.config import from_dict, to_dict
+from unmask.files import utf8
 from unmask.heads.generator import Generator, GeneratorHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
@@ -45,7 +46,7 @@ def write_generator(folder: Path, opened: Opened) -> None:
     write_folder(folder / FOLDER, alone, card, opened.tokenizer)
     path = folder / FOLDER / "config.json"
     said = read_json(path) | {SPEC: to_dict(head.spec)}
-    path.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_bytes(utf8(json.dumps(said, indent=2, ensure_ascii=False) + "\n"))
 
 
 def add_generator(folder: Path, model: Model) -> None:

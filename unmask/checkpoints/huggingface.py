@@ -25,6 +25,7 @@ from unmask.checkpoints.tensors import (
 )
 from unmask.checkpoints.written import check_written
 from unmask.config import from_dict, to_dict
+from unmask.files import utf8
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import AfterSource, ByMask, ByNext, Language
@@ -637,7 +638,7 @@ def _generating(special: Special, model: Model) -> dict[str, int]:
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_bytes(utf8(json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
 
 def longest_text(card: Published) -> int | None:

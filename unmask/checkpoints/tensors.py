@@ -199,10 +199,25 @@ def tensor_names(folder: Path) -> list[str]:
 
 
 @contextmanager
+def _named(path: Path) -> Generator[str, None, None]:
+    """Give a name of a file that is UTF-8: on Linux any may be not, and the library needs one."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            yield f"/dev/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        yield str(path)
+
+
+@contextmanager
 def _opened(path: Path) -> Generator[Any, None, None]:
     """Open a file of safetensors."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with _named(path) as name, safe_open(name, framework="pt") as file:
             yield file
     except SafetensorError as error:
         size = path.stat().st_size

@@ -84,6 +84,27 @@ def an_epoch(
     return len(order_by_tokens(sizes, tokens, 0, 0))
 
 
+def too_large(
+    batch: int | None, tokens: int | None, examples: Sequence[Example], n: int
+) -> list[str]:
+    """Say what a step holds where it is asked for more than there is, if it is.
+
+    Args:
+        batch: units of a step; None: not asked for.
+        tokens: of a step; None: not asked for.
+        examples: of all units.
+        n: units of an epoch.
+    """
+    held = n
+    if tokens is not None:
+        held = len(examples) * max(map(size, examples), default=0)
+    asked = batch if tokens is None else tokens
+    if asked is None or asked <= held:
+        return []
+    name, what = ("batch", "items") if tokens is None else ("batch_tokens", "tokens with padding")
+    return [f"{name} = {asked:,}: a step holds all there is to learn from, {held:,} {what}"]
+
+
 def together(examples: Sequence[Example]) -> list[list[int]]:
     """List which examples are learned together: those of a group; any other is alone."""
     units: dict[tuple[bool, int], list[int]] = {}

@@ -12,7 +12,7 @@ from unmask.adapters.peft import CONFIG, why_not_peft, write_adapter
 from unmask.channels import code, literal, markdown
 from unmask.checkpoints.huggingface import HUB, Opened, config_of, opens_where, write_folder
 from unmask.checkpoints.written import written
-from unmask.files import move_into
+from unmask.files import move_into, utf8
 from unmask.finetuning.ask import LANGUAGE, in_words
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.tasks import Task
@@ -71,7 +71,7 @@ def write_part(folder: Path, opened: Opened, task: Task, figures: Sequence[str],
     with for_the_report("README.md"):
         said = _card(opened, task, [*map(markdown, figures), *lines])
         said += "" if why is not None else _with_peft(opened, base, where)
-        (folder / "README.md").write_text(said, encoding="utf-8")
+        (folder / "README.md").write_bytes(utf8(said))
 
 
 def _with_peft(opened: Opened, base: str, where: str) -> str:
@@ -102,7 +102,7 @@ def write_record(folder: Path, opened: Opened, more: Mapping[str, Any]) -> None:
     """Write unmask.json of a model that is no run: what made it, and `more`, such as its task."""
     facts = {"format": 1, "kind": "model", "card": opened.card.name, "versions": versions()}
     text = json.dumps(facts | dict(more), indent=2, ensure_ascii=False) + "\n"
-    (folder / FACTS).write_text(text, encoding="utf-8")
+    (folder / FACTS).write_bytes(utf8(text))
 
 
 def _of_words(opened: Opened) -> str:
@@ -125,7 +125,7 @@ def write_model(folder: Path, opened: Opened, task: Task, figures: Sequence[str]
         write_folder(folder, opened.model, opened.card, opened.tokenizer, opened.labels)
     with for_the_report("README.md"):
         said = _card(opened, task, [*map(markdown, figures)])
-        (folder / "README.md").write_text(said, encoding="utf-8")
+        (folder / "README.md").write_bytes(utf8(said))
 
 
 def _card(opened: Opened, task: Task, figures: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from unmask.files import read_json, write_whole
 from unmask.finetuning import plan, results
 from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
 from unmask.finetuning.auxiliary import weight_of, with_next
-from unmask.finetuning.batches import an_epoch
+from unmask.finetuning.batches import an_epoch, too_large
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.by_text import ByText
 from unmask.finetuning.forms import plain_form
@@ -202,6 +202,7 @@ def prepare(
     if data.mixture is not None:
         sources = data.mixture.sources([data.train[q.item].part for q in questions])
     n_train = len(data.train) if sources is None else sum(sources.takes)
+    asked_batch = tuning.batch
     tuning = plan.settle(tuning, task, n_train, parameters, words=words)
     tuning = _sized(tuning, begun, folder, world.device)
     examples = [with_next(q.example) if tuning.auxiliary else q.example for q in questions]
@@ -242,7 +243,11 @@ def prepare(
             *of_weights,
             *read_in_parts(task, n_cut, len(data.train), "training"),
         ),
-        warnings=(*data.warnings, *of_cuts(asked, n_cut, n_short, len(data.train), "training")),
+        warnings=(
+            *data.warnings,
+            *of_cuts(asked, n_cut, n_short, len(data.train), "training"),
+            *too_large(asked_batch, tuning.batch_tokens, examples, n_train),
+        ),
         terminal=terminal,
     )
     model = job.model(*job.runs[0])  # now, not in the first run: what it cannot be is said here

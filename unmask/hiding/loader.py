@@ -98,10 +98,13 @@ class Plan:
     @cached_property
     def n_windows(self) -> int:
         """Count the windows of an epoch."""
-        n, tokens = len(self.sizes), float(self.sizes.sum())
-        if self.sources is not None:
-            n, tokens = sum(self.sources.takes), self._taken(self.sources)
-        return max(1, round(min(n, tokens / self.batch_tokens) / WINDOW_BATCHES))
+        n = len(self.sizes) if self.sources is None else sum(self.sources.takes)
+        return max(1, round(min(n, self.n_tokens / self.batch_tokens) / WINDOW_BATCHES))
+
+    @cached_property
+    def n_tokens(self) -> float:
+        """Count the tokens of an epoch's examples, on average over epochs, padding left out."""
+        return float(self.sizes.sum()) if self.sources is None else self._taken(self.sources)
 
     def _taken(self, sources: Sources) -> float:
         """Return how long all examples of an epoch are together, on average over epochs."""

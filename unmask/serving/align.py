@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from unmask.channels import Stream, clear, markdown_table, over, tell
 from unmask.channels import markdown as text_of
-from unmask.files import whole
+from unmask.files import utf8, whole
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
 from unmask.training.stopping import interruptible
@@ -475,8 +475,8 @@ def _write(made: Aligned, folder: Path) -> None:
         write_vectors(made.target, beside / "target.vec", white="_")
         np.save(beside / "map.npy", made.weights, allow_pickle=False)
         text = json.dumps(made.facts, ensure_ascii=False, indent=1) + "\n"
-        (beside / "align.json").write_text(text, encoding="utf-8")
-        (beside / "README.md").write_text(markdown(made), encoding="utf-8")
+        (beside / "align.json").write_bytes(utf8(text))
+        (beside / "README.md").write_bytes(utf8(markdown(made)))
 
 
 def markdown(made: Aligned) -> str:

@@ -24,7 +24,7 @@ from unmask.checkpoints.huggingface import (
     write_folder,
 )
 from unmask.checkpoints.subwords import write_subwords
-from unmask.files import read_json, whole, write_whole
+from unmask.files import read_json, utf8, whole, write_whole
 from unmask.finetuning.export import write_record
 from unmask.heads.model import Model
 from unmask.model.attention import copy_to_wide
@@ -114,7 +114,7 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
         write_generator(folder, opened)
         write_subwords(folder, opened)
     with for_the_report("README.md"):
-        (folder / "README.md").write_text(model_card(opened, figures), encoding="utf-8")
+        (folder / "README.md").write_bytes(utf8(model_card(opened, figures)))
 
 
 def take_mean(model: Model, run: Path, n: int) -> None:

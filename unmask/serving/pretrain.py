@@ -4,6 +4,7 @@ Killed anywhere, it goes on by `resume`.
 """
 
 import errno
+import logging
 import math
 import os
 import shutil
@@ -81,6 +82,8 @@ from unmask.training.parallel import World
 from unmask.training.recipe import Recipe
 from unmask.training.stopping import interruptible
 from unmask.vectors.learning import METHODS
+
+_log = logging.getLogger(__name__)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 AT_ONCE = 16_384
@@ -803,6 +806,8 @@ def _start(
         plan.say(f"sampling = {recipe.sampling:g}: {_said(data.shares)}")
     if (note := check_questions(data, model, begun=begun is not None)) is not None:
         plan.say(note)
+    if world.rank == 0 and (note := data.check_batch()) is not None:
+        _log.warning("%s", note)
     return _Job(
         plan=plan,
         run=loop.start(recipe, model, data.batches, world=world, rates=_rates(recipe, model)),

@@ -248,6 +248,20 @@ class Data:
         kept = np.concatenate(parts)
         return replace(part, rows=kept[np.argsort(kept[:, 0])])
 
+    def check_batch(self) -> str | None:
+        """Say what a step holds where it is asked for more tokens than there are; None: it is not.
+
+        Such a run is one of full batches, with the rate that was meant for larger ones.
+        """
+        loader = self.loader(self.train, Cursor(), sampled=bool(self.shares))
+        n, asked = round(loader.plan.n_tokens), self.recipe.batch_tokens
+        if asked <= n:
+            return None
+        return (
+            f"batch_tokens = {asked:,}: a step holds all of the text to train on, {n:,} tokens; "
+            "give more text, or a smaller batch_tokens"
+        )
+
     @cached_property
     def specials(self) -> tuple[Special, ...]:
         """The special tokens of each source: those of its language, where these are told."""

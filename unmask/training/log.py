@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from unmask.channels import Stream, clear, over, tell
+from unmask.files import utf8
 from unmask.training.aside import for_the_report
 
 _logger = logging.getLogger(__name__)
@@ -433,7 +434,7 @@ def append(file: BinaryIO, said: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written, for instance because the disk is full; names the file.
     """
-    data = json.dumps(_finite(said), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    data = utf8(json.dumps(_finite(said), ensure_ascii=False, allow_nan=False) + "\n")
     try:
         while data:
             data = data[file.write(data) :]
