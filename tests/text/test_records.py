@@ -261,3 +261,34 @@ def test_parquet_is_checked_for_what_is_no_text(tmp_path: Path):
     replaced = [text for _, text in parquet(path, "text", "replace")]
     assert replaced == ["a", "b\ufffdc", "d\ufffd", "e\ufffd\ufffd\ufffd"]
     fails(parquet(parquet_of(tmp_path, strings[2:]), "text"), "x.parquet:1: a NUL character")
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
+def test_a_long_value_that_parquet_stores_once_is_decoded_a_few_times_together(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, long = 40, "x" * 2**23
+    indices = pyarrow.array([0] * n + [1, None], pyarrow.int32())
+    array = pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array([long, "short"]))
+    path = tmp_path / "x.parquet"
+    arrow.write_table(
+        pyarrow.table({"n": [1] * len(array), "text": array}), path, compression=compression
+    )
+    rows: list[int] = []
+    read = arrow.ParquetFile.iter_batches
+
+    def note(self: arrow.ParquetFile, size: int, **more: object) -> Iterator[object]:
+        rows.append(size)
+        return read(self, size, **more)
+
+    monkeypatch.setattr(arrow.ParquetFile, "iter_batches", note)
+    assert [len(text) for _, text in parquet(path, "text")] == [2**23] * n + [5]
+    arrow.write_table(pyarrow.table({"text": ["short", "texts"] * 9}), path)
+    assert len(list(parquet(path, "text"))) == 18
+    assert rows == [7, 32]
+
+
+@pytest.mark.parametrize("header", [b"", b"\x15", b"\x15\x80" * 8, b"\x80" * 16, b"\x15\x04\x16"])
+def test_a_page_that_begins_with_no_header_is_refused(header: bytes) -> None:
+    with pytest.raises(ValueError, match="no header"):
+        records._page_size(header)

@@ -5,9 +5,9 @@ import re
 import reprlib
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from unmask.files import FOREIGN, parsed
 from unmask.text.compressed import compression, pieces, require
@@ -34,6 +34,7 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250  # as of compressed files: no text shrinks so much
 _ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
+_TOGETHER = 2**26  # bytes of them, where they are longer than most
 
 
 def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
@@ -246,7 +247,9 @@ def _parquet(
         with arrow_errors(path):
             schema = opened.schema_arrow
         kind, budget = _text_type(path, column, schema), Budget(path)
-        rows, number = opened.iter_batches(_ROWS, columns=[column]), 0
+        with arrow_errors(path):
+            at_once = _at_once(opened, file, column)
+        rows, number = opened.iter_batches(at_once, columns=[column]), 0
         while True:
             with arrow_errors(path):
                 batch = next(rows, None)
@@ -262,6 +265,46 @@ def _parquet(
                 budget.spend(0 if data is None else len(data))
                 if text := _utf8(data, f"{path}:{number}", column, errors):
                     yield number, text
+
+
+def _at_once(opened: Any, file: Path | BinaryIO, column: str) -> int:
+    """Say how many rows are decoded together: few, where a file says a long value in many rows.
+
+    Values of a dictionary stand once in the file, and in each row in memory.
+    """
+    at = [opened.schema.column(i).path for i in range(len(opened.schema))].index(column)
+    longest = 1
+    with file.open("rb") if isinstance(file, Path) else nullcontext(file) as read:
+        for i in range(opened.metadata.num_row_groups):
+            chunk = opened.metadata.row_group(i).column(at)
+            longest = max(longest, chunk.total_uncompressed_size // max(1, chunk.num_values))
+            if chunk.has_dictionary_page:
+                read.seek(chunk.dictionary_page_offset)
+                longest = max(longest, _page_size(read.read(16)))
+    return max(1, min(_ROWS, _TOGETHER // longest))
+
+
+def _page_size(header: bytes) -> int:
+    """Return the bytes of a page, unpacked: the second field of its header.
+
+    In Thrift's compact form the first two are each a byte that says "the next field, an int32", and
+    a zigzag varint.
+    """
+    values: list[int] = []
+    header, at = header.ljust(32, b"\0"), 0  # so that it ends
+    while len(values) < 2:
+        if header[at] != 0x15:
+            raise ValueError("a page of the dictionary begins with no header")
+        value = shift = 0
+        while True:
+            at += 1
+            value |= (header[at] & 0x7F) << shift
+            shift += 7
+            if not header[at] & 0x80:
+                break
+        at += 1
+        values.append(value >> 1)
+    return values[1]
 
 
 def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.DataType":
