@@ -1,5 +1,6 @@
 """Every option of every command that is a number refuses what no number can be, in one line."""
 
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -39,3 +40,28 @@ def test_what_is_no_number_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
 def test_nothing_that_is_no_number_is_taken(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command, option in OPTIONS:
         check(command, option, value, capsys)
+
+
+BEGUN = {
+    "pretrain": ("bert-tiny", "--data", "text.txt", "--out", "run", "--quiet"),
+    "generate": ("no-such-model", "--prompt", "the"),
+    "prepare": ("text.txt", "--out", "run", "--quiet"),
+}
+"""Words with which a command is complete."""
+
+
+@pytest.mark.parametrize("command", BEGUN)
+def test_what_cannot_be_negative_is_one_line_before_anything_is_made(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("the sun is good\n" * 9)
+    for option in (option for name, option in OPTIONS if name == command):
+        assert run([command, *BEGUN[command], f"{option}=-1"]) == 2, option
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1, (option, err)
+        assert "no such folder" not in err, (option, err)
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
