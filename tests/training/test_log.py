@@ -276,3 +276,50 @@ def test_tensorboard_gets_every_number(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [2]
+
+
+class Full(io.FileIO):
+    """A file on a disk that takes so many bytes more; None: all."""
+
+    room: int | None = None
+
+    def write(self, data):
+        taken = data if self.room is None else data[: self.room]
+        if not taken:
+            raise OSError(28, "No space left on device")
+        if self.room is not None:
+            self.room -= len(taken)
+        return super().write(taken)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, caplog, closed):
+    path = tmp_path / "log.jsonl"
+    lines = logs.Lines(path)
+    lines.add({"step": 1})
+    whole = path.read_bytes()
+    lines._file.close()
+    lines._file = disk = Full(path, "ab")
+    disk.room = 5
+    for step in (2, 3):
+        lines.add({"step": step})
+        assert path.read_bytes() == whole
+    assert caplog.text.count("cannot be written now, the run goes on: No space left") == 1
+    assert str(path) in caplog.text
+    disk.room = None
+    if not closed:
+        lines.add({"step": 4})
+        assert [one["step"] for one in read(path)] == [1, 2, 3, 4]
+    lines.close()
+    assert [one["step"] for one in read(path)] == [1, 2, 3] + [4] * (not closed)
+
+
+def test_a_disk_that_stays_full_ends_no_run(tmp_path):
+    path = tmp_path / "log.jsonl"
+    lines = logs.Lines(path)
+    lines._file.close()
+    lines._file = Full(path, "ab")
+    lines._file.room = 3
+    lines.add({"step": 1})
+    lines.close()
+    assert path.read_bytes() == b""
