@@ -1100,6 +1100,25 @@ def test_each_signal_ends_the_preparation_with_a_hint(
     assert said == (128 + number, "", f"unmask: {out}: interrupted; {hint}\n")
 
 
+def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -> None:
+    lines = (
+        "import os, signal",
+        "from unmask import cli",
+        "def broken(given):",
+        "    with cli.interruptible():",
+        "        try: exec('os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(9): pass')",
+        "        except KeyboardInterrupt: return cli.stop_status()",
+        "cli.run = broken",
+        "cli.main()",
+    )
+    (tmp_path / "broken.py").write_text("\n".join(lines))
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    made = subprocess.run(
+        [sys.executable, "-m", "broken"], env={**os.environ, "PYTHONPATH": path}, check=False
+    )
+    assert made.returncode == 128 + signal.SIGTERM
+
+
 def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
     from unmask.checkpoints.folder import newest
 

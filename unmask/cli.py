@@ -214,7 +214,11 @@ Json = Annotated[bool, _option("--json", help="Print JSON.")]
 def main() -> None:
     """Run the command line as a program."""
     sys.excepthook = tell_traceback
-    raise SystemExit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    # Python remembers that a signal broke off code that was made of a string, as that of a
+    # dataclass is, and `python -m` then dies of SIGINT whatever the status; a new string clears it.
+    exec("")
+    raise SystemExit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
