@@ -7,14 +7,24 @@ what a `kill -9` at this instant leaves.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+Job = Callable[[Path, Path, bool], object]
+"""Of the folder of texts and models, that of the run, and whether it goes on."""
 Tree = dict[str, bytes | None]
 """Files, and folders (None), by their paths."""
+
+
+class Content(bytes):
+    """What is in a file, and when it was written, which prepared tokens know of their sources."""
+
+    written: int = 0
+
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
@@ -50,10 +60,16 @@ def tree(folder: Path) -> Tree:
     """Read all that is in a folder."""
     paths = sorted(folder.rglob("*"))
     return {
-        str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+        str(p.relative_to(folder)): _content(p) if p.is_file() else None
         for p in paths
         if not p.is_symlink()
     }
+
+
+def _content(path: Path) -> Content:
+    content = Content(path.read_bytes())
+    content.written = path.stat().st_mtime_ns
+    return content
 
 
 def put(there: Tree, folder: Path) -> None:
@@ -67,6 +83,8 @@ def put(there: Tree, folder: Path) -> None:
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+            if isinstance(data, Content):
+                os.utime(path, ns=(data.written, data.written))
 
 
 def instants(folder: Path, job: Callable[[], object]) -> list[tuple[str, Tree]]:
@@ -85,3 +103,55 @@ def instants(folder: Path, job: Callable[[], object]) -> list[tuple[str, Tree]]:
     with watched(tell):
         job()
     return found
+
+
+TIMED = ("timing.jsonl", "progress.json", "manifest.json", "report.html", "trials.jsonl")
+"""Files in which times stand, also within others: lengths and digests."""
+_TIMES = (rb'"seconds": [0-9.e-]+|, [0-9]{19}\]', rb"\| [0-9,]+ \|$")
+"""What else depends on the clock: a number by this name, when a text was written that lies in the
+run, and the last column of a suite's table."""
+
+
+def learned(out: Path) -> Tree:
+    """Give what must be equal bit for bit; what is hidden is nothing that anyone reads."""
+    there = tree(out)
+
+    def last(path: Path) -> bool:
+        home = next((p for p in path.parents if p.name == "checkpoints"), None)
+        if home is None:
+            return True
+        saved = [name for name in there if Path(name).is_relative_to(home)]
+        return path.is_relative_to(
+            home / max(Path(n).relative_to(home).parts[:1] for n in saved)[0]
+        )
+
+    return {
+        name: None if data is None else _untimed(name, data)
+        for name, data in there.items()
+        if not name.endswith(TIMED)
+        and not any(p.startswith(".") for p in Path(name).parts)
+        and last(Path(name))
+    }
+
+
+def _untimed(name: str, data: bytes) -> bytes:
+    if name.endswith((".json", ".jsonl")):
+        return re.sub(_TIMES[0], b"", data)
+    table = name.endswith("README.md") and b"| benchmark |" in data
+    return re.sub(_TIMES[1], b"|", data, flags=re.MULTILINE) if table else data
+
+
+def check(job: Job, home: Path, out: Path, which: Callable[[list[str]], set[int]]) -> None:
+    """Run a job, then go on with it from what it would have left at some of its instants."""
+    found = instants(out, lambda: job(home, out, False))
+    whole = learned(out)
+    assert any(data for data in whole.values())
+    chosen = which([what for what, _ in found])
+    for i, (what, there) in [*enumerate(found), (-1, ("a finished run", tree(out)))]:
+        if i >= 0 and i not in chosen:
+            continue
+        put(there, out)
+        job(home, out, True)
+        again = learned(out)
+        differ = [n for n in {**whole, **again} if whole.get(n, b"?") != again.get(n, b"?")]
+        assert not differ, f"killed {what}: {sorted(differ)}"

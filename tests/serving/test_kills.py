@@ -1,11 +1,11 @@
 """Killed at any write or renaming, a job goes on to the same bytes; a finished one stays so."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kills import Tree, instants, put, tree
+from kills import Job, check
 from toy_text import corpus
 
 from unmask.finetuning.methods import SourceEncoder, method_of
@@ -15,9 +15,6 @@ from unmask.serving.align import align
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import pretrain
-
-Job = Callable[[Path, Path, bool], object]
-"""Of the folder of texts and models, that of the run, and whether it goes on."""
 
 SMALL = (
     "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "look_beside=0", "vocab_size=300",
@@ -96,28 +93,10 @@ JOBS: dict[str, Job] = {
     "align": aligning,
     "convert": converting,
 }
-TIMED = ("timing.jsonl", "progress.json", "manifest.json", "report.html", "trials.jsonl")
-"""Files in which times stand, also within others: lengths and digests."""
 
 
-def learned(out: Path) -> Tree:
-    """Give what must be equal bit for bit; what is hidden is nothing that anyone reads."""
-    there = tree(out)
-    saved = [Path(name).parts[1] for name in there if name.startswith("checkpoints/")]
-    last = max(saved, default="")
-    return {
-        name: data
-        for name, data in there.items()
-        if not name.endswith(TIMED)
-        and not any(p.startswith(".") for p in Path(name).parts)
-        and (last in name or not name.startswith("checkpoints/"))
-    }
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Texts, labelled rows, word vectors."""
-    home = tmp_path_factory.mktemp("home")
+def texts(home: Path) -> None:
+    """Write texts, labelled rows, word vectors."""
     (home / "text.txt").write_text(corpus(12))
     sentences = corpus(6).replace("\n", " ").split(". ")[:24]
     rows = [f"{s}\t{'night' if 'night' in s else 'day'}" for s in sentences]
@@ -128,25 +107,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     vectors = [f"{w} {' '.join(str((i * k) % 7 - 3) for k in range(1, 5))}" for i, w in
                enumerate(words, 1)]  # fmt: skip
     (home / "a.vec").write_text("\n".join([f"{len(words)} 4", *vectors]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    home = tmp_path_factory.mktemp("home")
+    texts(home)
     yield home
     shutil.rmtree(home)
-
-
-def check(name: str, home: Path, out: Path, which: Callable[[list[str]], set[int]]) -> None:
-    """Run a job, then go on with it from what it would have left at some of its instants."""
-    job = JOBS[name]
-    found = instants(out, lambda: job(home, out, False))
-    whole = learned(out)
-    assert any(data for data in whole.values())
-    chosen = which([what for what, _ in found])
-    for i, (what, there) in [*enumerate(found), (-1, ("a finished run", tree(out)))]:
-        if i >= 0 and i not in chosen:
-            continue
-        put(there, out)
-        job(home, out, True)
-        again = learned(out)
-        differ = [n for n in {**whole, **again} if whole.get(n, b"?") != again.get(n, b"?")]
-        assert not differ, f"{name}, killed {what}: {sorted(differ)}"
 
 
 def at_the_end(events: list[str]) -> set[int]:
@@ -157,7 +125,7 @@ def at_the_end(events: list[str]) -> set[int]:
 
 
 def test_a_model_with_a_subfolder_is_finished_wherever_it_was_killed(home: Path, tmp_path) -> None:
-    check("pretrain electra", home, tmp_path / "run", at_the_end)
+    check(JOBS["pretrain electra"], home, tmp_path / "run", at_the_end)
 
 
 @pytest.mark.slow
@@ -175,7 +143,7 @@ def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path
     def chosen(events: list[str]) -> set[int]:
         return {i for i, what in enumerate(events) if not any(one in what for one in alike)}
 
-    check(name, home, tmp_path / "run", chosen)
+    check(JOBS[name], home, tmp_path / "run", chosen)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
