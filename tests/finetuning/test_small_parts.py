@@ -141,6 +141,12 @@ def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "run" / "adapter_config.json"
     said = json.loads(config.read_text()) | {"base_model_name_or_path": str(other)}
     config.write_text(json.dumps(said))
+    with pytest.raises(ValueError, match=r"adapter_config\.json: truncated or damaged.*on purpose"):
+        unmask.load(tmp_path / "run")
+    facts = tmp_path / "run" / "unmask.json"
+    kept = json.loads(facts.read_text())
+    del kept["files"]["adapter_config.json"]
+    facts.write_text(json.dumps(kept))
     with pytest.raises(ValueError, match="trained on another backbone"):
         unmask.load(tmp_path / "run")
 

@@ -144,8 +144,9 @@ def open_folder(
     source = source_of(card.architecture)
     if tokenizer is not None and source is not None:
         tokenizer = tokenizer.reading(_source_tokenizer(folder / SOURCE, source.vocab_size))
+    objective = _objective(card, specs) if heads is None else card.objective
     return Opened(
-        card=replace(card, heads=specs, objective=_objective(card, specs)),
+        card=replace(card, heads=specs, objective=objective),
         model=model.eval(),
         tokenizer=tokenizer,
         labels=labels if any(map(labels_named, specs.values())) else (),
