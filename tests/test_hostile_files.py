@@ -43,6 +43,7 @@ ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval
 READERS = {
     "files.py": "parsed, checksum_of",  # all JSON; bytes that are only counted
     "config.py": "read_toml",
+    "cli.py": "main",  # of nothing
     "training/recipe.py": "_value",  # of --set
     "vectors/arrays.py": "read_array",
     "vectors/facebook.py": "_matrix",  # after its size was looked at

@@ -1217,9 +1217,10 @@ def _names_vectors(model: str) -> bool:
 
 def _fine_tuned(model: str) -> bool:
     """Say whether a MODEL is the folder of a fine-tuned one, be it word vectors below its head."""
-    from unmask.finetuning.predict import read_task
+    from unmask.files import read_object
 
-    return Path(model).is_dir() and read_task(Path(model)) is not None
+    facts = Path(model) / "unmask.json"
+    return facts.is_file() and read_object(facts).get("task") is not None
 
 
 def _evaluate_space(

@@ -10,6 +10,7 @@ import filecmp
 import hashlib
 import json
 import lzma
+import mmap
 import os
 import re
 import secrets
@@ -20,9 +21,6 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
-from jaxtyping import UInt8
 
 LARGEST = 2**29
 """Bytes of a file that is understood only whole, as JSON and TOML are."""
@@ -299,7 +297,7 @@ _BLOCK = 4096
 """Bytes that `checksum` sums up as one."""
 
 
-def checksum(data: UInt8[np.ndarray, "n"], before: int = 0) -> int:
+def checksum(data: memoryview, before: int = 0) -> int:
     """Compute a checksum of bytes that finds damage at the speed of memory.
 
     The CRC-32 of the sums of 64-bit numbers of each block of 4,096 bytes, and of the rest: any one
@@ -310,16 +308,24 @@ def checksum(data: UInt8[np.ndarray, "n"], before: int = 0) -> int:
         data: the bytes.
         before: the checksum of what stands before them.
     """
-    n = len(data) // _BLOCK * _BLOCK
-    sums = data[:n].view("<u8").reshape(-1, _BLOCK // 8).sum(1, dtype=np.uint64)
-    return zlib.crc32(data[n:].tobytes(), zlib.crc32(sums.astype("<u8").tobytes(), before))
+    import numpy as np  # here, since whoever only reads text does without it
+
+    bytes_ = np.asarray(data)
+    n = len(bytes_) // _BLOCK * _BLOCK
+    sums = bytes_[:n].view("<u8").reshape(-1, _BLOCK // 8).sum(1, dtype=np.uint64)
+    return zlib.crc32(bytes_[n:].tobytes(), zlib.crc32(sums.astype("<u8").tobytes(), before))
 
 
 def checksum_of(path: Path) -> str:
     """Compute the `checksum` of a file, in hexadecimal digits."""
     if not path.stat().st_size:
-        return f"{checksum(np.zeros(0, np.uint8)):08x}"
-    return f"{checksum(np.asarray(np.memmap(path, np.uint8, 'r'))):08x}"
+        return f"{checksum(memoryview(b'')):08x}"
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held,
+        memoryview(held) as data,
+    ):
+        return f"{checksum(data):08x}"
 
 
 def _flush(path: Path) -> None:

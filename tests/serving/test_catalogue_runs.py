@@ -95,5 +95,10 @@ def test_scores_of_subwords_stand_beside_the_model_and_are_checked(tmp_path: Pat
     assert first == load(opened.save(tmp_path / "again")).evaluate(text)
     file = made / "subwords.safetensors"
     file.write_bytes((made / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=r"subwords\.safetensors: truncated or damaged"):
+        load(made)
+    facts = json.loads((made / "unmask.json").read_text())
+    del facts["files"]
+    (made / "unmask.json").write_text(json.dumps(facts))
     with pytest.raises(ValueError, match=r"subwords\.safetensors: must hold out\.weight \[n 32\]"):
         load(made)

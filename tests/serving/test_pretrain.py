@@ -830,9 +830,15 @@ def test_the_report_has_samples_from_before_and_after(
 
 @pytest.mark.parametrize("words", ["word", "two words", "one text\n\nand another"])
 @pytest.mark.parametrize("name", SMALL)
-def test_a_text_of_a_few_words_is_enough(name: str, words: str, tmp_path: Path) -> None:
+def test_a_text_of_a_few_words_is_enough_but_for_a_next_sentence(
+    name: str, words: str, tmp_path: Path
+) -> None:
     text = tmp_path / "text.txt"
     text.write_text(words)
+    if name == "bert-tiny":
+        with pytest.raises(ValueError, match=r"next_sentence: of [12] rows .* none has two parts"):
+            run(name, text, tmp_path / "run", steps=2)
+        return
     made = run(name, text, tmp_path / "run", steps=2)
     assert made.evaluate(text).tokens > 0
 

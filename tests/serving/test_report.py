@@ -467,7 +467,7 @@ def test_samples_written_by_hand_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("samples.json", "{", r"samples\.json is not JSON"),
+        ("samples.json", "{", r"samples\.json: not JSON"),
         ("samples.json", '[{"kind": "fil", "text": ""}]', r"samples\.json: .*kind must be one of"),
         ("samples.json", '[{"kind": "fill", "txt": ""}]', r"did you mean 'text'"),
         ("results.json", '{"task": "a", "metric": "f1"}', r"results\.json: .*lacks arms"),

@@ -203,7 +203,7 @@ def test_a_changed_file_is_told_with_what_has_changed(home: Path, old, new, mess
     [
         ('{"study": 3}', r"out/study\.json: study must be a table, got 3"),
         ('{"study": {"cells": 3}}', "this study has kind = None, not 'Study'"),
-        ("[]", r"out/study\.json: must be a table, got \[\]"),
+        ("[]", r"out/study\.json: must be a JSON object, got list"),
         (None, "holds files, but not a study"),
     ],
 )
