@@ -64,7 +64,7 @@ def digits_of(tensors: Mapping[str, Tensor]) -> str:
     for name, tensor in sorted(tensors.items()):
         found = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode(), found)
         bytes_ = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        found = checksum(memoryview(bytes_.numpy()), found)
+        found = checksum(bytes_.numpy().data, found)
     return f"{found:08x}"
 
 
