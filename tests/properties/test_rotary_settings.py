@@ -163,12 +163,15 @@ def _check(family: str, names: Iterator[str], shelf: Path, folder: Path) -> dict
     return found
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma3_text", "modernbert"])
+@pytest.mark.parametrize(
+    ("family", "equal"),
+    [("llama", 4), ("gpt_neox", 4), ("gemma3_text", 4), ("modernbert", 3)],  # the rest is refused
+)
 def test_usual_settings_give_the_references_logits_or_are_refused(
-    family: str, shelf: Path, tmp_path: Path
+    family: str, equal: int, shelf: Path, tmp_path: Path
 ) -> None:
     found = _check(family, iter(USUAL), shelf, tmp_path / "x")
-    assert list(found.values()).count("equal") >= 3
+    assert list(found.values()).count("equal") >= equal
 
 
 @pytest.mark.slow
