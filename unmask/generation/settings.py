@@ -44,8 +44,6 @@ class Sample:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be above 0 and finite, got {self.temperature}")
         if not 1e-6 <= self.temperature <= 1e6:  # scores that are divided by it stay numbers
             raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
