@@ -7,6 +7,10 @@ That library finds model classes in its own table alone, so its program is start
 takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=Harness(RUN), tasks=...)`.
 """
 
+# lm_eval is not among what the checks install.
+# pyright: reportMissingImports=false
+# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
+
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
