@@ -1,7 +1,7 @@
 """The generator that a model was trained with, in a folder beside it: a model of its own."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,25 +61,34 @@ def add_generator(folder: Path, model: Model) -> None:
         fill_generator(folder, model)
 
 
-def fill_generator(folder: Path, model: Model) -> None:
-    """Give a model's generator the weights that stand in its folder, if they do.
+def fill_generator(folder: Path, model: Model) -> frozenset[str]:
+    """Give a model's generator the weights that stand in its folder, if they do; name them.
 
     What is learned is the difference of two tables for some: it is taken here.
 
     Raises:
         ValueError: its files are damaged, or do not fit the model.
     """
-    for head in model.heads.values():
+    filled = set[str]()
+    for beside, head in model.heads.items():
         if not isinstance(head, GeneratorHead):
             continue
         if (folder / FOLDER / "config.json").is_file():
-            found = open_folder(folder / FOLDER, {"language": head.spec.language}).model.weights()
-            wanted = dict(head.named_parameters(remove_duplicate=False))
-            for ours, here in _OURS.items():
-                for name, x in found.items():
-                    if name.startswith(ours):
-                        _copy(wanted, here + name.removeprefix(ours), x, folder)
+            for name in _fill(folder, head):
+                filled.add(f"heads.{beside}.{name}")
         head.take_apart()
+    return frozenset(filled)
+
+
+def _fill(folder: Path, head: GeneratorHead) -> Iterator[str]:
+    """Copy the weights of a generator's folder into a head; give their names within it."""
+    found = open_folder(folder / FOLDER, {"language": head.spec.language}).model.weights()
+    wanted = dict(head.named_parameters(remove_duplicate=False))
+    for ours, here in _OURS.items():
+        for name, x in found.items():
+            if name.startswith(ours):
+                _copy(wanted, here + name.removeprefix(ours), x, folder)
+                yield here + name.removeprefix(ours)
 
 
 def _copy(wanted: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path) -> None:

@@ -26,6 +26,7 @@ from unmask.checkpoints.tensors import (
 from unmask.checkpoints.written import check_written
 from unmask.config import from_dict, to_dict
 from unmask.files import utf8
+from unmask.heads.both_sides import BothSides
 from unmask.heads.characters import CharactersInTurn
 from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, Pool, TokenLabels
 from unmask.heads.language import AfterSource, ByMask, ByNext, Language
@@ -351,6 +352,25 @@ def _heads(
     made = heads_named(names, card, theirs, len(labels))
     forward = wanted in card.fields.forward.values()
     return {name: reading_forward(s) for name, s in made.items()} if forward else made
+
+
+def as_large(heads: Mapping[str, HeadSpec], folder: Path) -> dict[str, HeadSpec]:
+    """Return heads, those of a vocabulary of their own with as many words as a folder's have.
+
+    Raises:
+        FileNotFoundError, ValueError: as `open_folder`.
+    """
+    theirs = described(folder)[1]
+    if OWN not in theirs:
+        return dict(heads)
+    own = from_dict(_Own, theirs[OWN], f"{folder / 'config.json'}: {OWN}").heads
+    return {n: _as_large(spec, own.get(n)) for n, spec in heads.items()}
+
+
+def _as_large(spec: HeadSpec, own: HeadSpec | None) -> HeadSpec:
+    if isinstance(spec, BothSides) and isinstance(own, BothSides):
+        return replace(spec, size=own.size)
+    return spec
 
 
 def heads_named(

@@ -28,8 +28,24 @@ def add_subwords(folder: Path, model: Model) -> None:
     Raises:
         ValueError: the file is damaged, or does not fit the model.
     """
-    if not (folder / FILE).is_file() or NAME in model.specs:
-        return
+    if NAME not in model.specs:
+        _put(folder, model)
+
+
+def fill_subwords(folder: Path, model: Model) -> frozenset[str]:
+    """Give a model's scores of subwords those of its folder, if there are; name what has them.
+
+    Raises:
+        ValueError: the file is damaged, or does not fit the model.
+    """
+    if not isinstance(model.specs.get(NAME), HiddenSubwords) or not _put(folder, model):
+        return frozenset()
+    return frozenset(f"heads.{NAME}.{name}" for name, _ in model.heads[NAME].named_parameters())
+
+
+def _put(folder: Path, model: Model) -> bool:
+    if not (folder / FILE).is_file():
+        return False
     found = read_tensors(folder / FILE)
     rows = len(found["out.bias"]) if "out.bias" in found else 0
     shapes = {"out.weight": (rows, model.stack.d_model), "out.bias": (rows,)}
@@ -42,3 +58,4 @@ def add_subwords(folder: Path, model: Model) -> None:
     with torch.no_grad():
         for name, parameter in model.heads[NAME].named_parameters():
             parameter.copy_(as_weight(name, found[name]))
+    return True

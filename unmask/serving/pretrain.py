@@ -25,7 +25,16 @@ from unmask.box import BOX
 from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import Checkpoint, claim, rewind
 from unmask.checkpoints.generator import fill_generator
-from unmask.checkpoints.huggingface import HUB, Opened, check_fit, locate, longest_text, open_folder
+from unmask.checkpoints.huggingface import (
+    HUB,
+    Opened,
+    as_large,
+    check_fit,
+    locate,
+    longest_text,
+    open_folder,
+)
+from unmask.checkpoints.subwords import fill_subwords
 from unmask.checkpoints.written import FILES, written
 from unmask.config import from_dict, read_toml, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
@@ -698,8 +707,9 @@ def _begin(recipe: Recipe, card: Published) -> Opened | None:
     if recipe.begin is None:
         return None
     folder = locate(recipe.begin)
-    opened = _grown(open_folder(folder, card.heads, recipe.seed), card)
-    fill_generator(folder, opened.model)
+    opened = _grown(open_folder(folder, as_large(card.heads, folder), recipe.seed), card)
+    filled = fill_generator(folder, opened.model) | fill_subwords(folder, opened.model)
+    opened = replace(opened, missing=tuple(n for n in opened.missing if n not in filled))
     if opened.card.family != card.family:
         raise ValueError(
             f"{recipe.begin}: is a {opened.card.family} model, the recipe's is {card.family}"
@@ -786,6 +796,8 @@ def _start(
 ) -> _Job:
     """Build the model and lay out its data."""
     shards = _shards(recipe, card, begun, replace(plan, terminal=None))
+    if begun is not None and (new := _other_heads(card, begun, shards.tokenizer)):
+        plan.say(f"new, drawn at random: {listed(new)}, of other words than {recipe.begin} knows")
     model = network(card, recipe, shards.tokenizer, begun)
     _freeze(model, recipe.frozen)
     card = replace(card, architecture=model.architecture, heads=model.specs)
@@ -862,6 +874,13 @@ def network(
         new = tuple(f"heads.{name}." for name in other)
         model.initialize(recipe.seed, [n for n in model.weights() if not n.startswith(new)])
     return model.train()
+
+
+def _other_heads(card: Published, begun: Opened, tokenizer: Tokenizer) -> list[str]:
+    """Name the heads whose weights the run has, but of another vocabulary than that they ask."""
+    wanted = card.with_vocabulary(tokenizer.special).heads
+    heads = [n for n, spec in wanted.items() if spec != begun.model.specs[n]]
+    return [n for n in heads if not any(x.startswith(f"heads.{n}.") for x in begun.missing)]
 
 
 def _freeze(model: Model, patterns: Sequence[str]) -> None:
