@@ -7,7 +7,7 @@ import torch
 from small_models import FAMILIES, make, texts, tokenizer
 from torch import nn
 
-from unmask.generation.reading import at_rest, beginning, framed, groups
+from unmask.generation.reading import at_rest, framed, groups
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -61,16 +61,3 @@ def test_at_rest_restores_the_mode_whatever_happens() -> None:
             model(None)
         assert model.training is training
         assert torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
-def test_the_beginning_of_a_long_text_is_all_that_is_read_as_tokens(family: str) -> None:
-    known = tokenizer(family)
-    text = " ".join(texts(40_000, most=6))
-    short = beginning(known, text, 100)
-    assert len(short) <= 2**16 < len(text)
-    for n in (1, 100, 5000):
-        some = known.ids_batch([beginning(known, text, n)])[0][:n]
-        assert some.tolist() == known.ids_batch([text])[0][:n].tolist()
-    assert beginning(known, text[:1000], 10) == text[:1000]
-    assert beginning(known, "x" * 10**5, 10) == "x" * 10**5  # no space: all of it

@@ -209,5 +209,5 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     learned("wordpiece").save(tmp_path)
     monkeypatch.setattr(declared, "MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"tokenizer.json has [0-9,]+ bytes, of which at"):
+    with pytest.raises(ValueError, match=r"tokenizer.json: has [0-9,]+ bytes, of which at"):
         Ours.load(tmp_path)

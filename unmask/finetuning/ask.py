@@ -20,6 +20,7 @@ from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.published.card import Published, longest
+from unmask.tokens.beginning import LONG
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -244,10 +245,14 @@ class Around:
         )
         return example, cut
 
+    def room(self, n_texts: int) -> int:
+        """Return how many tokens one or two texts may have."""
+        fixed = len(self.before) + len(self.after) + len(self.between) * (n_texts - 1)
+        return self.length - fixed
+
     def _once(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Frame texts in the order in which they are given."""
-        fixed = len(self.before) + len(self.after) + len(self.between) * (len(texts) - 1)
-        kept = truncate([len(t) for t in texts], self.length - fixed)
+        kept = truncate([len(t) for t in texts], self.room(len(texts)))
         first = [*self.before, *texts[0][: kept[0]].tolist()]
         second: list[int] = []
         if len(texts) == 2:
@@ -288,11 +293,36 @@ def truncate(lengths: Sequence[int], budget: int) -> list[int]:
 
 
 def columns_encoded(
-    tokenizer: Tokenizer, items: Sequence[Item]
+    tokenizer: Tokenizer, items: Sequence[Item], room: int
 ) -> list[tuple[Int[np.ndarray, "_"], ...]]:
-    """Encode the one or two texts of each item; all have as many."""
+    """Encode the one or two texts of each item; all have as many.
+
+    Of a long text there are so many tokens that `truncate` to `room` says of them what it says of
+    all: more than have room, and of two such texts as many as tell which one is longer, where that
+    one has an odd token.
+    """
     columns = list(zip(*(item.texts for item in items), strict=True))
-    return list(zip(*(tokenizer.ids_batch(column) for column in columns), strict=True))
+    known = (tokenizer.first_batch(column, room + 1) for column in columns)
+    found = list(zip(*known, strict=True))
+    if room % 2 == 0:
+        return found
+    for i, item in enumerate(items):
+        n = room + 1
+        while _are_long(item.texts) and all(len(ids) >= n for ids in found[i]):
+            n *= 8
+            before, found[i] = found[i], tuple(tokenizer.first_batch(item.texts, n))
+            if [len(ids) for ids in before] == [len(ids) for ids in found[i]]:
+                break  # both are whole
+    return found
+
+
+def _are_long(texts: Sequence[str]) -> bool:
+    return len(texts) == 2 and max(map(len, texts)) > LONG
+
+
+def n_texts(items: Sequence[Item]) -> int:
+    """Return how many texts each of some items has."""
+    return len(items[0].texts) if items else 1
 
 
 def places(task: Task, truth: Truth) -> list[int]:

@@ -86,7 +86,8 @@ class ByChoice:
         """Frame each item's text with each of its options."""
         around = self.around
         room = around.length - sum(map(len, (around.before, around.between, around.after)))
-        options = iter(self.tokenizer.ids_batch([o for item in items for o in item.options]))
+        written = [option for item in items for option in item.options]
+        options = iter(self.tokenizer.first_batch(written, room + 1))
         found: list[Question] = []
         for i, text in enumerate(read_before(self.tokenizer, items)):
             for k, option in enumerate(islice(options, len(items[i].options))):
@@ -153,8 +154,9 @@ class ChoiceInWords:
         if room < 2:
             least = self.task.length - room + 2
             raise ValueError(f"length must be at least {least}, got {self.task.length}")
-        listed = self.tokenizer.ids_batch([self._listed(item) for item in items])
-        options = iter(self.tokenizer.ids_batch([o for item in items for o in item.options]))
+        listed = self.tokenizer.first_batch([self._listed(item) for item in items], room + 1)
+        written = [option for item in items for option in item.options]
+        options = iter(self.tokenizer.first_batch(written, self.task.length))
         found: list[Question] = []
         for i, text in enumerate(read_before(self.tokenizer, items)):
             kept = fit(len(text), len(listed[i]), room)

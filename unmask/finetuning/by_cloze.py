@@ -158,12 +158,12 @@ class ByCloze:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write each item's texts into the pattern."""
-        spaced = [replace(item, texts=self._spaced(item.texts)) for item in items]
+        spaced, room = [replace(item, texts=self._spaced(item.texts)) for item in items], self.room
         found: list[Question] = []
         for i, (item, texts) in enumerate(
-            zip(items, columns_encoded(self.tokenizer, spaced), strict=True)
+            zip(items, columns_encoded(self.tokenizer, spaced, room), strict=True)
         ):
-            kept = truncate([len(t) for t in texts], self.room)
+            kept = truncate([len(t) for t in texts], room)
             cut = [text[:n] for text, n in zip(texts, kept, strict=True)]
             # A label that is not known is the first: it marks the place that is asked.
             label = 0 if item.truth is None else places(self.task, item.truth)[0]

@@ -15,6 +15,7 @@ from unmask.finetuning.ask import (
     columns_encoded,
     label_answer,
     label_loss,
+    n_texts,
     places,
 )
 from unmask.finetuning.tasks import Item, Task, Truth
@@ -44,7 +45,8 @@ class ByHead:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Frame each item's texts."""
-        encoded = columns_encoded(self.tokenizer, items)
+        room = self.around.room(n_texts(items))
+        encoded = columns_encoded(self.tokenizer, items, room)
         found: list[Question] = []
         for i, (item, texts) in enumerate(zip(items, encoded, strict=True)):
             example, cut = self.around.frame(texts)

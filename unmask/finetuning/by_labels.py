@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.batch import Batch
-from unmask.finetuning.ask import LABEL, Answer, Around, Question, columns_encoded
+from unmask.finetuning.ask import LABEL, Answer, Around, Question, columns_encoded, n_texts
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.tokens.tokenizer import Tokenizer
@@ -32,7 +32,8 @@ class ByLabels:
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Frame each item's texts."""
         found: list[Question] = []
-        for i, texts in enumerate(columns_encoded(self.tokenizer, items)):
+        room = self.around.room(n_texts(items))
+        for i, texts in enumerate(columns_encoded(self.tokenizer, items, room)):
             example, cut = self.around.frame(texts)
             label = None if items[i].truth is None else self._holds(items[i])
             found.append(Question(item=i, example=replace(example, label=label), cut=cut))

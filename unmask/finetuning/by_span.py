@@ -68,14 +68,16 @@ class BySpan:
 
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write the windows of each item; equal texts are cut into tokens once."""
-        texts = list(dict.fromkeys(text for item in items for text in item.texts))
-        ids = dict(zip(texts, self.tokenizer.ids_batch(texts), strict=True))
-        contexts = dict.fromkeys(item.texts[1] for item in items)
+        contexts = list(dict.fromkeys(item.texts[1] for item in items))
+        ids = dict(zip(contexts, self.tokenizer.ids_batch(contexts), strict=True))
+        asked = list(dict.fromkeys(item.texts[0] for item in items))
+        first = self.tokenizer.first_batch(asked, self.around.room(2))
+        begun = dict(zip(asked, first, strict=True))
         offsets = {text: _offsets(self.tokenizer, text) for text in contexts}
         found: list[Question] = []
         for i, item in enumerate(items):
             question, context = item.texts
-            found += self._windows(i, item, ids[question], ids[context], offsets[context])
+            found += self._windows(i, item, begun[question], ids[context], offsets[context])
         return found
 
     def _windows(
@@ -87,7 +89,7 @@ class BySpan:
         offsets: Int[np.ndarray, "t 2"],
     ) -> Iterator[Question]:
         around = self.around
-        budget = around.length - len(around.before) - len(around.between) - len(around.after)
+        budget = around.room(2)
         asked = question[: budget // 2]
         room = budget - len(asked)
         begins = windows(len(context), room, self.stride)

@@ -78,9 +78,14 @@ class ByText:
     def questions(self, items: Sequence[Item]) -> list[Question]:
         """Write source and target; of several targets the first."""
         reader = self.tokenizer.reader
-        sources = reader.ids_batch([self._source(item, item.texts) for item in items])
+        whole = [i for i, item in enumerate(items) if not self._is_begun(item)]
+        written = [self._source(item, item.texts) for item in items]
+        sources = reader.first_batch(written, self.room + 1)
+        for i in whole:
+            if len(sources[i]) > self.room:
+                (sources[i],) = reader.ids_batch([written[i]])
         firsts = [item.truth[0] if isinstance(item.truth, tuple) else "" for item in items]
-        targets = self.tokenizer.ids_batch(firsts)
+        targets = self.tokenizer.first_batch(firsts, self.longest)
         found: list[Question] = []
         for i, (item, source, target) in enumerate(zip(items, sources, targets, strict=True)):
             cut = len(source) > self.room
@@ -91,6 +96,11 @@ class ByText:
             shortened = len(target) + 1 > self.longest
             found.append(Question(item=i, example=example, cut=cut, shortened=shortened))
         return found
+
+    def _is_begun(self, item: Item) -> bool:
+        """Say whether of a source that is too long its first tokens are read."""
+        form = self._form(item)
+        return len(item.texts) == 1 and form.keep != "end" and form.source is None
 
     def _form(self, item: Item) -> Form:
         return self.forms.get(item.part, Form())
@@ -111,9 +121,9 @@ class ByText:
 
     def _cut(self, item: Item, source: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
         """Cut the texts of an item until their source has room, and return its tokens."""
-        last = self._form(item).keep == "end"
-        if len(item.texts) == 1 and not last and self._form(item).source is None:
+        if self._is_begun(item):
             return source[: self.room]
+        last = self._form(item).keep == "end"
         reader = self.tokenizer.reader
         places = [reader.offsets(text) for text in item.texts]
         budget = sum(map(len, places)) + self.room - len(source)

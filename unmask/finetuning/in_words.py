@@ -61,12 +61,12 @@ class InWords:
                 f"length must be at least {fixed + 2}, since {' '.join(lead)!r} is read too, "
                 f"got {self.task.length}"
             )
-        after = np.array(self.special.after, np.int64)
+        after, room = np.array(self.special.after, np.int64), self.task.length - fixed
         found: list[Question] = []
         for i, (item, texts) in enumerate(
-            zip(items, columns_encoded(self.tokenizer, items), strict=True)
+            zip(items, columns_encoded(self.tokenizer, items, room), strict=True)
         ):
-            kept = truncate([len(t) for t in texts], self.task.length - fixed)
+            kept = truncate([len(t) for t in texts], room)
             parts = [p for a, b, n in zip(said, texts, kept, strict=True) for p in (a, b[:n])]
             example = self._answered(
                 None if item.truth is None else places(self.task, item.truth)[0]

@@ -20,6 +20,7 @@ from unmask.heads.model import Model
 from unmask.heads.replaced import Replaced
 from unmask.hiding.collate import by_size
 from unmask.model.transformer import EncoderDecoder
+from unmask.tokens.beginning import LONG
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import sentinels
 
@@ -156,10 +157,12 @@ def _masks(
     special, mask, late = tokenizer.special, tokenizer.frame.mask, int(model.ahead)
     assert mask is not None, "`why_not` has asked"
     assert special.mask is not None, "`why_not` has asked"
-    inner = tokenizer.ids_batch([mask.join(pieces) for pieces in cut], special=True)
     before = special.before or (special.start,) * late
+    texts, most = [mask.join(pieces) for pieces in cut], room(model, decoder(model))
+    more = None if most is None else most + 1
+    inner = tokenizer.first_batch(texts, more, special=True)
     framed = [np.array([*before, *ids, *special.after], np.int64) for ids in inner]
-    _check_lengths(framed, room(model, decoder(model)))
+    _check_lengths(framed, most, texts)
     reserved = torch.tensor(sorted(special.ids), device=model.device)
     top_k = min(top_k, tokenizer.size - len(reserved))
     said: list[list[_Said]] = [[] for _ in cut]
@@ -192,12 +195,15 @@ def _at(model: Model, batch: Batch, blank: Bool[Tensor, "b t"]) -> Float[Tensor,
     return model.hidden(batch)[blank]
 
 
-def _check_lengths(framed: Sequence[Int[np.ndarray, "_"]], most: int | None) -> None:
-    for i, ids in enumerate(framed, 1):
+def _check_lengths(
+    framed: Sequence[Int[np.ndarray, "_"]], most: int | None, texts: Sequence[str]
+) -> None:
+    for i, (ids, text) in enumerate(zip(framed, texts, strict=True), 1):
+        more = " or more" if len(text) > LONG else ""
         if most is not None and len(ids) > most:
             raise ValueError(
-                f"text {i} has {len(ids):,} tokens, special ones included, but the model only "
-                f"{most:,} positions: give the sentences around the blank"
+                f"text {i} has {len(ids):,} tokens{more}, special ones included, but the model "
+                f"only {most:,} positions: give the sentences around the blank"
             )
 
 

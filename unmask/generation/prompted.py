@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+from jaxtyping import Int
+
 from unmask.adapters.prefix import decoder, reader, room
 from unmask.generation.decode import generate
 from unmask.generation.settings import Decoding
 from unmask.generation.wording import Wording
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
+from unmask.tokens.beginning import LONG
 from unmask.tokens.tokenizer import Tokenizer
 
 
@@ -44,6 +48,7 @@ def ask(
     begin: str = "",
     stop: tuple[str, ...] = (),
     most: int | None = None,
+    fits: bool = False,
 ) -> Asked:
     """Turn prompts into what is read: a decoder goes on from it, others answer (`Model.answers`).
 
@@ -57,10 +62,12 @@ def ask(
         stop: where the text of an answer ends.
         most: of a prompt that has more tokens, special ones included, the beginning is left out;
             None: of none.
+        fits: a prompt that has more tokens than the model has positions is refused; of a long one
+            no more is read than tells that.
 
     Raises:
-        ValueError: `begin` has characters that the tokenizer does not know, or it is not said in
-            which language the prompts are; or texts are read from their end.
+        ValueError: a prompt is too long, `begin` has characters that the tokenizer does not know,
+            or it is not said in which language the prompts are; or texts are read from their end.
     """
     tokenizer.check_forward("going on from a prompt")
     special, begun, answers = tokenizer.reader.special, known(tokenizer, begin), model.answers
@@ -72,13 +79,29 @@ def ask(
         )
     after = special.after if answers else ()
     texts = prompts if answers else [prompt + begin for prompt in prompts]
-    full = [ids.tolist() for ids in tokenizer.reader.ids_batch(texts, special=True)]
+    full = [ids.tolist() for ids in _read(model, tokenizer, texts, fits=fits)]
     fixed = len(special.before) + len(after)
     gone = [0 if most is None else max(0, fixed + len(ids) - most) for ids in full]
     read = [[*special.before, *ids[n:], *after] for ids, n in zip(full, gone, strict=True)]
     first = begun if answers else []
     decode = [partial(_after, tokenizer, [] if answers else ids, first) for ids in read]
     return Asked(read, [first for _ in read], [Wording(one, stop) for one in decode], gone)
+
+
+def _read(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[str], *, fits: bool
+) -> list[Int[np.ndarray, "_"]]:
+    apart = isinstance(model.backbone, EncoderDecoder)
+    most = room(model, reader(model) if apart else decoder(model)) if fits else None
+    more = None if most is None else most + 1
+    found = tokenizer.reader.first_batch(texts, more, special=True)
+    for i, (ids, text) in enumerate(zip(found, texts, strict=True), 1):
+        if most is not None and len(text) > LONG and len(ids) > most:
+            raise ValueError(
+                f"prompt {i} has more than {most} tokens, but the model only {most} positions for "
+                "it"
+            )
+    return found
 
 
 def known(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -30,10 +30,6 @@ class Group:
     """`last` is the last token of each text."""
 
 
-_LONG = 2**16
-"""Characters of a text that is read as tokens whole, however few are needed."""
-_MORE = 64
-
 _DAMAGED = (
     "its weights, or a number of its configuration such as the epsilon of its norms, are not those "
     "of a trained model"
@@ -87,32 +83,14 @@ def framed(
     if most is not None and around > most:
         raise ValueError(f"{around} special tokens do not fit the model's {most} positions")
     room = None if most is None else most - around
-    if room is not None:
-        texts = [beginning(tokenizer, text, room) for text in texts]
+    found = tokenizer.first_batch(texts, room)
     return [
         np.array(
             [*special.before, *ids[:room].tolist(), *special.after] or [special.start],
             np.int64,
         )
-        for ids in tokenizer.ids_batch(texts)
+        for ids in found
     ]
-
-
-def beginning(tokenizer: Tokenizer, text: str, tokens: int) -> str:
-    """Return the beginning of a text that has so many tokens, and some more; of a short one, all.
-
-    Reading 20 MB as tokens takes gigabytes, of which a model reads some hundred tokens. What stands
-    behind a space changes no token before it but the last few, which are not among these.
-    """
-    if len(text) <= _LONG or tokenizer.frame.backward:
-        return text
-    n = _LONG
-    while n < len(text):
-        at = text.rfind(" ", n // 2, n)
-        if at > 0 and len(tokenizer.ids_batch([text[:at]])[0]) >= tokens + _MORE:
-            return text[:at]
-        n *= 4
-    return text
 
 
 def padded(texts: Sequence[Int[np.ndarray, "_"]], special: Special) -> Batch:

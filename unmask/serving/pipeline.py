@@ -190,7 +190,7 @@ class Pipeline:
                 settings do not go together.
         """
         how = _how(how, settings)
-        asked = self._ask(listed(prompt, "prompt"), begin, how.stop)
+        asked = self._ask(listed(prompt, "prompt"), begin, how)
         special = self.tokenizer.special
         new = generate(
             self.model,
@@ -231,7 +231,7 @@ class Pipeline:
         best=3)`; of several prompts a list for each. The arguments are those of `generate`.
         """
         how = _how(how, settings)
-        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how.stop)
+        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how)
         found = candidates(
             self.model,
             asked.read,
@@ -266,7 +266,7 @@ class Pipeline:
         how = _how(how, settings)
         if isinstance(how.by, Beam | Ranked):
             raise ValueError(f"{several(how.by)} end before a text is known: no stream")
-        asked = self._ask([prompt], begin, how.stop)
+        asked = self._ask([prompt], begin, how)
         special = self.tokenizer.special
         text = texts(self.model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
         steps = spoken(self.model, text, special, how, draft=draft)
@@ -302,7 +302,7 @@ class Pipeline:
             ValueError: the model does not generate, a prompt is too long, or a choice is empty, is
                 given twice, or has characters that the tokenizer does not know.
         """
-        read = self._ask([prompt], "", ()).read
+        read = self._ask([prompt], "", None).read
         ids = [self._following(prompt, read[0], choice) for choice in choices]
         (best,) = choose(self.model, read, [ids], self.tokenizer.special, beams=beams)
         return [Answered(choices[one.choice], one.score) for one in best]
@@ -325,8 +325,9 @@ class Pipeline:
             )
         return Draft(model=smaller.model, guesses=guesses)
 
-    def _ask(self, prompts: Sequence[str], begin: str, stop: tuple[str, ...]) -> Asked:
-        return ask(self.model, self.tokenizer, prompts, begin=begin, stop=stop)
+    def _ask(self, prompts: Sequence[str], begin: str, how: Decoding | None) -> Asked:
+        stop, fits = ((), True) if how is None else (how.stop, not how.window)
+        return ask(self.model, self.tokenizer, prompts, begin=begin, stop=stop, fits=fits)
 
     def _following(self, prompt: str, read: list[int], text: str) -> list[int]:
         """Return the tokens of a text after a prompt."""

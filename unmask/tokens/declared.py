@@ -11,13 +11,14 @@ Which file is believed where several speak is as in transformers 5:
 - Tokens of roles, and `extra_special_tokens`, that the vocabulary lacks are added behind it.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
+
+from unmask.files import read_object
 
 CONFIG, ROLES, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 ROLE_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -170,19 +171,11 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ValueError: the file is too large, or holds none; the message names it.
+        ValueError: the file is too large, nested too deeply, or holds none; the message names it.
     """
     if (size := path.stat().st_size) > MOST_BYTES:
-        raise ValueError(f"{path} has {size:,} bytes, of which at most {MOST_BYTES:,} are read")
-    try:
-        value = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    except ValueError as error:  # a number of more than 4,300 digits
-        raise ValueError(f"{path}: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
+        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MOST_BYTES:,} are read")
+    return read_object(path)
 
 
 def read_text(path: Path) -> str:

@@ -23,6 +23,7 @@ from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.tokens import code_points, limits, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
+from unmask.tokens.beginning import LONG, Cuts
 from unmask.tokens.files import byt5_frame, code_points_frame, read
 from unmask.tokens.marks import WordStarts, is_sign, with_sentences, word_characters
 from unmask.tokens.vocabulary import (
@@ -97,6 +98,7 @@ class Tokenizer:
         state = json.loads(backend.to_str())
         self._plain = _plain(backend, state, self.special)
         self._typed: tokenizers.Tokenizer | None = None
+        self._cuts: Cuts | None = None
         written = _unknown(state["model"])
         self._forbidden = np.zeros(self.size, bool)
         self._forbidden[[i for i in self.special.ids if backend.id_to_token(i) != written]] = True
@@ -181,6 +183,31 @@ class Tokenizer:
             encodings = ready.encode_batch_fast(list(texts), add_special_tokens=False)
         found = [self._ids(encoding, special) for encoding in encodings]
         return [ids[::-1].copy() for ids in found] if self.frame.backward else found
+
+    def first_batch(
+        self, texts: Sequence[str], n: int | None, *, special: bool = False
+    ) -> list[Int[np.ndarray, "_"]]:
+        """Return the first `n` ids of each text, or more; those of `ids_batch`, in less time.
+
+        Of texts up to `beginning.LONG` characters, and where too few are known for certain before
+        all of a text is read, there are all; and of None.
+        """
+        if n is None:
+            return self.ids_batch(texts, special=special)
+        found = self.ids_batch([t if len(t) <= LONG else "" for t in texts], special=special)
+        for i, text in enumerate(texts):
+            if len(text) > LONG:
+                found[i] = self._first(text, n, special)
+        return found
+
+    def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
+        pipeline.check_unicode(text)
+        if self._cuts is None:
+            self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
+        ids = None
+        if not self.frame.backward:
+            ids = self._cuts.first(lambda some: self.ids_batch(some, special=special), text, n)
+        return self.ids_batch([text], special=special)[0] if ids is None else ids
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
@@ -468,6 +495,12 @@ class CodePointTokenizer(Tokenizer):
     ) -> list[Int[np.ndarray, "_"]]:
         """Return the ids of `encode_batch` alone, which takes less time than the marks."""
         return [self._coded(text, special)[0] for text in texts]
+
+    def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
+        """Read a character a token, and where special tokens may be typed, as many as one has."""
+        pipeline.check_unicode(text)
+        each = max(map(len, code_points.SPECIAL)) if special else 1
+        return self._coded(text[: (n + 1) * each], special)[0][:n]
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
         """Turn ids into text. An id that is no character is nothing.
