@@ -6,13 +6,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # torch comes first and pinned: with it installed, no other package asks for a newer build.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/unmask demo
 
 test: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+test-all: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not gpu and not network"
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .
