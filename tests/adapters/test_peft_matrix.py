@@ -192,8 +192,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "QALoRA": ("use_qalora = True is not supported", {"use_qalora": True}),
     "some tokens": (r"trainable_token_indices = \[5", {"trainable_token_indices": [5, 6]}),
     "activated": (r"alora_invocation_tokens = \[5, 6\]", {"alora_invocation_tokens": [5, 6]}),
-    "embeddings": (
-        "no place in this model",
+    "embeddings": (  # of LLaMA these alone are chosen
+        r"(tensor|lora_A\.weight\), only) \S+\.lora_embedding_A",
         {"target_modules": ["word_embeddings", "wte", "embed_tokens", "query", "c_attn"]},
     ),
 }  # fmt: skip

@@ -233,7 +233,7 @@ def _lora_to_ours(
         found |= parts
         factors |= dict.fromkeys(parts, settings.factor(name))
     if not found:
-        raise ValueError("there is no tensor of a LoRA (…lora_A.weight)")
+        raise ValueError(f"there is no tensor of a LoRA (…lora_A.weight){_instead(left)}")
     _check_whole(settings, model, table, theirs, "lora_A.weight")
     rank = max(len(down) for down, _ in found.values())
     factor = next(iter(factors.values()))
@@ -247,6 +247,11 @@ def _lora_to_ours(
     dropout, where = settings.lora_dropout, _where(model, found)
     spec = LoRA(rank=rank, alpha=factor * rank, dropout=dropout, where=where)
     return (spec, parameters), left
+
+
+def _instead(left: Collection[str]) -> str:
+    """Name what is there where nothing of the adapter is: the parts of token vectors, say."""
+    return f", only {min(left)}" if left else ""
 
 
 def _cut(
@@ -321,7 +326,7 @@ def _ia3_to_ours(
         others = [x for n, x in parts.items() if n not in ours]
         outputs |= ours if all(bool((x == 1).all()) for x in others) else parts
     if not theirs:
-        raise ValueError("there is no tensor of an (IA)3 (…ia3_l)")
+        raise ValueError(f"there is no tensor of an (IA)3 (…ia3_l){_instead(left)}")
     _check_whole(settings, model, table, theirs, "ia3_l")
     spec = IA3(where=_where(model, outputs), inputs=_where(model, inputs))
     return (spec, {f"{name}.factors": x for name, x in (outputs | inputs).items()}), left
