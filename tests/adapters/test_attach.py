@@ -49,6 +49,7 @@ def test_a_fresh_adapter_changes_nothing_bit_for_bit(family, spec, dtype) -> Non
     assert torch.equal(hidden(m, b), before)
 
 
+@pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
 def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
@@ -62,6 +63,7 @@ def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
     assert not any(x._forward_hooks or x._forward_pre_hooks for x in m.modules())
 
 
+@pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
 def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec) -> None:
@@ -93,6 +95,7 @@ def test_an_adapter_is_drawn_from_its_seed_alone(spec) -> None:
         assert not same(states[0], states[2])
 
 
+@pytest.mark.quick("bert", "lora")
 @over_specs
 @pytest.mark.parametrize(
     ("family", "precision"),
@@ -129,6 +132,7 @@ def test_what_is_frozen_is_the_backbone(family) -> None:
     assert not any(p.requires_grad for p in m.backbone.parameters())
 
 
+@pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
 def test_of_several_adapters_one_is_chosen(family, spec) -> None:
@@ -150,6 +154,7 @@ def test_of_several_adapters_one_is_chosen(family, spec) -> None:
     assert torch.equal(hidden(m, b), only_a)  # the only one again
 
 
+@pytest.mark.quick("bert", "lora")
 @over_families
 @over_specs
 def test_rows_with_different_adapters_equal_each_row_alone(family, spec) -> None:

@@ -178,6 +178,7 @@ def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, los
     assert not difference(loss, a, a, asked).any()
 
 
+@pytest.mark.quick("float32-bert", "bfloat16-t5")
 @over_families
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -> None:

@@ -228,6 +228,7 @@ def both(methods: Any) -> list[tuple[str, str]]:
     return [(n, method) for n, method in pairs if n != "bart, a text" or method not in BEFORE]
 
 
+@pytest.mark.quick("t5, language", "LoRA")
 @pytest.mark.parametrize(("name", "method"), both(OURS))
 def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
     name: str, method: str, bases: Mapping[str, Path], tmp_path: Path

@@ -195,6 +195,7 @@ def test_smaller_parts_learn_at_higher_rates() -> None:
     assert rate_of(Prompt(), 1e-3) <= 3e-2
 
 
+@pytest.mark.quick("bitfit", "lora", "prefix", "gradual", "top", "mix")
 @pytest.mark.parametrize("word", [w for w in METHODS if w not in ("full", "source")])
 def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")

@@ -217,6 +217,7 @@ def check(base: Path, task: str, word: str, folder: Path) -> None:
     opened_by_everything(run, task, tuned.predict([TASKS[task][1]]), files)
 
 
+@pytest.mark.quick("gpt2-tag-ia3", "bert-multilabel-bitfit", "bert of masks alone-pairs-lora")
 @pytest.mark.parametrize(("base", "task", "word"), CUT)
 def test_a_run_that_ended_well_is_opened_again(
     base: str, task: str, word: str, bases: Callable[[str], Path], tmp_path: Path

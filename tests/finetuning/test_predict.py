@@ -59,6 +59,7 @@ def numbers(answer) -> list[float]:
     return list(shares.values()) if isinstance(shares, dict) else shares
 
 
+@pytest.mark.quick("bert", "gpt2-classify", "t5-classify")
 @pytest.mark.parametrize(("family", "kind"), CASES)
 def test_what_is_said_of_a_text_depends_on_no_other(family: str, kind: str) -> None:
     model, task = opened(family, kind)

@@ -31,6 +31,7 @@ def tuned(word: str, folder: Path, family: str = "bert", **more):
     )
 
 
+@pytest.mark.quick("lora", "prefix", "mix")
 @pytest.mark.parametrize("word", SMALL)
 def test_a_small_part_is_saved_alone_and_opens_with_its_model(word: str, tmp_path: Path) -> None:
     run = tuned(word, tmp_path)

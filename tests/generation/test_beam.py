@@ -41,6 +41,7 @@ def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> 
     return expected
 
 
+@pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
@@ -75,6 +76,7 @@ def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) ->
             assert ours.score == pytest.approx(scores[0], rel=1e-4)
 
 
+@pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: dict) -> None:
     _, model = models[family]

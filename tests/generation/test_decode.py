@@ -31,6 +31,7 @@ def test_greedy_text_equals_the_reference(family: str, models: dict) -> None:
     assert generate(model, texts, SPECIAL, Decoding(new_tokens=20)) == expected
 
 
+@pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_rows_that_end_early_equal_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
@@ -46,6 +47,7 @@ def test_rows_that_end_early_equal_the_reference(family: str, models: dict) -> N
     assert ended >= 3  # times at which some rows ended and others went on
 
 
+@pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: dict) -> None:
     _, model = models[family]

@@ -34,6 +34,7 @@ def disturbed(reference: Any, folder: Path, much: float) -> Model:
     return model
 
 
+@pytest.mark.quick("gpt2", "t5", "gemma3")
 @pytest.mark.parametrize("family", MODELS)
 def test_greedy_text_is_the_same_whatever_the_draft(
     family: str, models: dict, tmp_path: Path

@@ -48,6 +48,7 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
         assert text == best[-7:-1]
 
 
+@pytest.mark.quick("beams", "gpt2", "llama", "t5")
 @pytest.mark.parametrize("family", GENERATING)
 @pytest.mark.parametrize(
     "how",

@@ -91,6 +91,7 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
     assert cache.length == t
 
 
+@pytest.mark.quick("None", "llama", "t5")
 @pytest.mark.parametrize("adapter", [None, Prefix(length=3), Prompt(length=3)], ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in {"bert", *IN_ORDER}])
 @torch.no_grad()

@@ -64,6 +64,7 @@ def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
         assert dataclasses.replace(other, **free) == mine
 
 
+@pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
 def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
     card = MODELS[name]

@@ -100,6 +100,7 @@ def test_the_own_objective_changes_nothing(card: str) -> None:
     assert fit(own, own.objective) == own
 
 
+@pytest.mark.quick("bert-mini", "bart-mini")
 @pytest.mark.parametrize("card", BACKBONES)
 @pytest.mark.parametrize("name", PRESETS)
 def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:

@@ -22,6 +22,7 @@ SCHEMES = (
 )  # fmt: skip
 
 
+@pytest.mark.quick("bert-mini", "t5-mini", "llama-mini", "lstm-mini")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", CARDS)
 def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:

@@ -24,6 +24,7 @@ def test_memory_of_training_counts_what_is_not_kept() -> None:
     assert facts["memory_bytes"]["training"] == 18 * (facts["parameters"] + scores)
 
 
+@pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
 @pytest.mark.parametrize("name", MODELS)
 def test_every_card_has_a_line_and_a_page(name: str) -> None:
     card = MODELS[name]

@@ -109,6 +109,7 @@ def test_a_run_makes_a_folder_that_opens_and_is_used(name: str, text: Path, tmp_
     assert np.isfinite(list(result.loss.values())).all()
 
 
+@pytest.mark.quick("0-bert-tiny", "1-t5-mini", "3-elmo-mini", "0-canine-s-mini")
 @pytest.mark.parametrize("name", [*SMALL, "canine-s-mini"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_a_run_broken_off_and_resumed_equals_one_that_was_not(
@@ -828,6 +829,7 @@ def test_the_report_has_samples_from_before_and_after(
     assert baselines.exists() == (name != "t5-mini")
 
 
+@pytest.mark.quick("two words", "bert-tiny")
 @pytest.mark.parametrize("words", ["word", "two words", "one text\n\nand another"])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_text_of_a_few_words_is_enough_but_for_a_next_sentence(

@@ -106,6 +106,13 @@ def state(run):
     return {**loop.model_tensors(run), **run.optimizer.tensors()}
 
 
+@pytest.mark.quick(
+    "float32-optimizer0-bert-mini",
+    "bfloat16-optimizer1-t5-mini",
+    "float32-optimizer0-awd-lstm",
+    "float32-optimizer0-quick-thoughts-mini",
+    "float32-optimizer0-coco-lm-mini",
+)
 @pytest.mark.parametrize("name", FAMILIES + STOPPED)
 @pytest.mark.parametrize(("precision", "optimizer"), [("float32", AdamW()), ("bfloat16", Muon())])
 def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimizer):

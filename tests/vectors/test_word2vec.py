@@ -157,6 +157,7 @@ SPECS = {
 }
 
 
+@pytest.mark.quick("skip-gram", "n-grams", "cbow, sum", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Spec) -> None:
     plain = Plain(spec)
@@ -168,6 +169,7 @@ def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Spec) -> None:
     np.testing.assert_allclose(state.outputs, plain.outputs, atol=2e-3)
 
 
+@pytest.mark.quick("skip-gram", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Spec) -> None:
     whole, _ = learned(spec)
