@@ -155,7 +155,7 @@ def score(model: Any, features: Sequence[np.ndarray], truths: Sequence[Truth], t
     ends = pairwise(accumulate(map(len, features), initial=0))
     kind = TASK_KINDS[task.does]
     said: list[Truth] = [tuple(flat[a:b]) if kind.files.tagged else flat[a] for a, b in ends]
-    return kind.measure(task, truths, said)[task.metric]
+    return kind.compute_metrics(task, truths, said)[task.metric]
 
 
 def chosen(features: Sequence[np.ndarray], truths: Sequence[Truth], task: Task) -> float:

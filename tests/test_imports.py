@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
     "files", "batch", "config", "channels", "box", "text", "tokens", "hiding", "vectors", "model",
-    "heads", "published", "checkpoints", "adapters", "training", "generation", "finetuning",
-    "evaluation", "demo", "serving", "studies", "cli",
+    "heads", "published", "checkpoints", "adapters", "training", "generation", "tasks",
+    "finetuning", "evaluation", "demo", "serving", "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -257,7 +257,7 @@ def test_the_threshold_is_the_best_on_the_dev_file() -> None:
     told = [better.truth(i, s) for i, s in zip(items, said, strict=True)]
     assert told == ["one", "one", "", "", ""]
     truths = [i.truth for i in items]
-    found = ANSWER.measure(task, truths, told)
+    found = ANSWER.compute_metrics(task, truths, told)
     assert found["exact_match"] == 0.8
     assert better.task.options["null_threshold"] == better.null_threshold == 1.0
     again = ask(better.task, toy.card("bert"), toy.tokenizer("bert"))

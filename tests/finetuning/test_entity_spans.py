@@ -10,7 +10,6 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
-from unmask.finetuning.metrics import entities, entity_scores
 from unmask.finetuning.spans import (
     impossible,
     labels_of,
@@ -22,6 +21,7 @@ from unmask.finetuning.spans import (
     unread,
 )
 from unmask.heads.crf import EDGE
+from unmask.tasks.metrics.tagging import entities, entity_scores
 
 SCHEMES = ("BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO")
 TYPES = ("PER", "LOC", "a-b")

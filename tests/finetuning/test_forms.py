@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning import metrics
 from unmask.finetuning.forms import FORMS, Form, form_of, rounded
+from unmask.tasks.metrics.regression import pearson, spearman
 
 STSB, SST2, MNLI = FORMS["stsb"], FORMS["sst2"], FORMS["mnli"]
 
@@ -80,18 +80,18 @@ def test_what_is_no_number_or_label_is_wrong() -> None:
 
 def test_correlations_take_what_is_no_number_as_minus_one() -> None:
     truth = [("2.6", "2.57"), ("5.0",), ("0.0",), ("1.0",)]
-    found = STSB.measured(truth, ["2.4", "no", "0.2", "1.0"])
+    found = STSB.compute_metrics(truth, ["2.4", "no", "0.2", "1.0"])
     exact, said = np.array([2.57, 5, 0, 1]), np.array([2.4, -1, 0.2, 1.0])
-    assert found["pearson"] == pytest.approx(metrics.pearson(exact, said))
-    assert found["spearman"] == pytest.approx(metrics.spearman(exact, said))
+    assert found["pearson"] == pytest.approx(pearson(exact, said))
+    assert found["spearman"] == pytest.approx(spearman(exact, said))
     assert found["no_number"] == 0.25
-    assert STSB.measured(truth, ["2.57", "5.0", "0", "1"])["pearson"] == pytest.approx(1)
+    assert STSB.compute_metrics(truth, ["2.57", "5.0", "0", "1"])["pearson"] == pytest.approx(1)
 
 
 def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
     mrpc = FORMS["mrpc"]
     no, yes = mrpc.labels
-    found = mrpc.measured([(yes,), (no,), (yes,), (no,)], [yes, "a cat", "", no])
+    found = mrpc.compute_metrics([(yes,), (no,), (yes,), (no,)], [yes, "a cat", "", no])
     assert found["accuracy"] == 0.5
     assert found["f1"] == 0.5  # one found, one missed, one invented
     assert found["no_label"] == 0.5
@@ -99,14 +99,14 @@ def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
 
 def test_of_three_labels_what_is_none_is_wrong() -> None:
     a, b, c = MNLI.labels
-    found = MNLI.measured([(a,), (b,), (c,)], [a, "?", c])
+    found = MNLI.compute_metrics([(a,), (b,), (c,)], [a, "?", c])
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert "f1" not in found
 
 
 @pytest.mark.parametrize("form", [SST2, STSB])
 def test_nothing_has_figures_too(form: Form) -> None:
-    assert set(form.measured([], [])) >= set(form.metrics) - {"macro_f1"}
+    assert set(form.compute_metrics([], [])) >= set(form.metrics) - {"macro_f1"}
 
 
 @pytest.mark.parametrize(

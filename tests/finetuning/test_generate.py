@@ -201,7 +201,7 @@ def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
     other = KIND.files.items(table, columns, "strict", known=True, options={"references": "none"})
     assert [item.truth for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
     truth = [item.truth for item in found if item.truth is not None]
-    scores = KIND.measure(task(), truth, ["the cat", "the dog", "two"])
+    scores = KIND.compute_metrics(task(), truth, ["the cat", "the dog", "two"])
     assert scores["exact_match"] == pytest.approx(2 / 3)
     assert scores["answer_f1"] == pytest.approx(2 / 3)
     assert KIND.usual(task(), found) == "cat"
@@ -248,7 +248,7 @@ def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> Non
     assert question.example.source.tolist() == [*expected, end]
     assert question.example.targets.tolist() == [*ids("t5", "2.6"), end]
     assert choose_metric(one, None) == "pearson"
-    found = KIND.measure(one, [item.truth for item in data.train], ["2.6", "5"])
+    found = KIND.compute_metrics(one, [item.truth for item in data.train], ["2.6", "5"])
     assert found["pearson"] == pytest.approx(1)
     asking = ask(one, toy.card("t5"), toy.tokenizer("t5"))
     said = [Written(ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]

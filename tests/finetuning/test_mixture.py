@@ -16,11 +16,11 @@ from unmask.batch import IGNORE, Example
 from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import plan, single
 from unmask.finetuning.batches import an_epoch, batches
-from unmask.finetuning.measured import measured, of_mixture, tasks_of
 from unmask.finetuning.mixture import Mixture, Part, Plain, is_mixture, read_mixture
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
+from unmask.finetuning.task_metrics import compute_metrics, of_mixture, tasks_of
 from unmask.serving.finetune import finetune, go_on
 from unmask.serving.pipeline import Pipeline
 
@@ -309,7 +309,7 @@ def test_figures_of_several_tasks_have_their_names() -> None:
         Item(texts=("y",), truth=("z", "w"), part="mine"),
         Item(texts=("y",), truth=("v",), part="mine"),
     ]
-    found = measured(task, items, ["positive", "w", "u"])
+    found = compute_metrics(task, items, ["positive", "w", "u"])
     assert found["sst2.accuracy"] == 1
     assert found["mine.exact_match"] == 0.5
     assert found["mean"] == 0.75

@@ -7,8 +7,8 @@ import toy_models as toy
 from unmask.finetuning import results
 from unmask.finetuning.by_span import Spoken
 from unmask.finetuning.by_word import Tagged
+from unmask.finetuning.error_analysis import list_errors
 from unmask.finetuning.kinds.catalogue import ask
-from unmask.finetuning.mistakes import mistakes
 from unmask.finetuning.tasks import Columns, Item, Task
 
 COLUMNS = Columns(texts=("text",), label="label")
@@ -31,7 +31,7 @@ def test_confusions_are_counted_by_truth_and_answer() -> None:
 
 def test_mistakes_are_listed_surest_first() -> None:
     asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = mistakes(asked, ITEMS, SAID)
+    found = list_errors(asked, ITEMS, SAID)
     assert [wrong["text"] for wrong in found] == ["text 0", "text 2"]
     assert found[0]["truth"] == "a"
     assert found[0]["predicted"] == "b"
@@ -53,7 +53,7 @@ def test_probabilities_are_compared_with_what_is_right() -> None:
 
 def test_mistakes_have_the_probability_of_the_truth() -> None:
     asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    found = mistakes(asked, ITEMS, SAID)
+    found = list_errors(asked, ITEMS, SAID)
     assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
 
 
@@ -61,7 +61,7 @@ def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
     task = Task(does="regress", columns=COLUMNS, metric="pearson")
     asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [Item(texts=("x",), truth=1.0), Item(texts=("y",), truth=2.0)]
-    found = mistakes(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
+    found = list_errors(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
     assert [(w["truth"], w["predicted"]) for w in found] == [
         ("2", "12"), ("1", "1.5"),
     ]  # fmt: skip
@@ -101,7 +101,7 @@ OF_WORDS = [
 
 def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() -> None:
     asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
-    found = mistakes(asked, SENTENCES, OF_WORDS)
+    found = list_errors(asked, SENTENCES, OF_WORDS)
     assert [(w["text"], w["truth"], w["predicted"]) for w in found] == [
         ("dog", "B-X", "O"), ("cat runs cat", "O", "B-X"),
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
     asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
     words = ("tree",) * 200
     item = Item(texts=words, truth=("O",) * 99 + ("B-X",) + ("O",) * 100)
-    (wrong,) = mistakes(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
+    (wrong,) = list_errors(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
     begin, end = wrong["marked"]
     assert wrong["text"][begin:end] == "tree"
     assert wrong["text"].startswith("…")
@@ -147,7 +147,7 @@ def test_sets_of_labels_are_counted_label_by_label() -> None:
     assert sum(one["count"] for one in trusted["bins"]) == 4
     # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
     assert trusted["ece"] == pytest.approx((1 - 0.75 + 3 * 0.9 - 1) / 4)
-    first, second = mistakes(asked, items, said)
+    first, second = list_errors(asked, items, said)
     assert (first["truth"], first["predicted"]) == ("a | b", "b")
     assert first["probability"] == pytest.approx(0.9 * 0.9)
     assert first["truth_probability"] == pytest.approx(0.1 * 0.9)
@@ -163,7 +163,7 @@ def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
         Item(texts=("y", ""), truth=1, options=("one", "two")),
     ]
     said = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
-    (wrong,) = mistakes(asked, items, said)
+    (wrong,) = list_errors(asked, items, said)
     assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
     assert wrong["probability"] == pytest.approx(0.6)
     assert wrong["truth_probability"] == pytest.approx(0.3)
@@ -184,7 +184,7 @@ def test_what_stood_in_the_text_is_marked_in_a_wrong_answer() -> None:
         spans=np.array([[500, 507 + 5], [0, 8]]), scores=np.array([2.0, 1.0]), null=0.0, loss=1.0,
         places=1,
     )  # fmt: skip
-    (wrong,) = mistakes(asked, [item], [spoken])
+    (wrong,) = list_errors(asked, [item], [spoken])
     begin, end = wrong["marked"]
     assert wrong["text"][begin:end] == "the cat"
     assert wrong["text"].startswith("who runs? | …")

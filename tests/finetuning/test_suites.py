@@ -14,11 +14,11 @@ from unmask.finetuning.benchmark import Benchmark, Entry, Files, Suite, fetch, f
 from unmask.finetuning.choices import numbering_of, read_choices
 from unmask.finetuning.forms import plain_form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.squad import answers_of
 from unmask.finetuning.suites import SUITES, find
 from unmask.finetuning.tables import Table, read
 from unmask.finetuning.tasks import Columns
+from unmask.tasks.metrics.metric import METRICS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

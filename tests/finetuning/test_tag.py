@@ -20,7 +20,6 @@ from unmask.finetuning.begin import begin
 from unmask.finetuning.by_word import ByWord, Tagged, repaired
 from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.kinds.tag import TAG, TagOptions
-from unmask.finetuning.metrics import entities
 from unmask.finetuning.plan import Tuning, read
 from unmask.finetuning.predict import predict, say
 from unmask.finetuning.spans import labels_of, may_follow
@@ -29,6 +28,7 @@ from unmask.finetuning.tuned import Tuned
 from unmask.heads.recurrent import RecurrentTags
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
+from unmask.tasks.metrics.tagging import entities
 
 COLUMNS = Columns(texts=("words",), label="tags")
 LABELS = labels_of(("X", "Y"), "BIO")
@@ -246,7 +246,7 @@ def learned(task: Task) -> float:
         optimizer.step()
     said = say(asked, model, questions[80:]).scores
     answers = [asked.truth(item, one) for item, one in zip(items[80:], said, strict=True)]
-    return TAG.measure(task, [item.truth for item in items[80:]], answers)["entity_f1"]
+    return TAG.compute_metrics(task, [item.truth for item in items[80:]], answers)["entity_f1"]
 
 
 def test_it_learns_what_no_word_says_alone() -> None:

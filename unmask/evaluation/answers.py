@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
-from unmask.finetuning.measures.answers import exact_match, token_f1
 from unmask.generation.prompted import Written, write
 from unmask.generation.settings import Decoding
 from unmask.heads.model import Model
+from unmask.tasks.metrics.question_answering import exact_match, token_f1
 from unmask.text.records import listed, named
 from unmask.tokens.tokenizer import Tokenizer
 

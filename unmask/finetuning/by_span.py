@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float, Int
 
 from unmask.batch import IGNORE, Batch
 from unmask.finetuning.ask import Answer, Around, Part, Question
-from unmask.finetuning.measures import answers
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.heads.spans import END, START
 from unmask.model.names import AnyArchitecture
+from unmask.tasks.metrics import question_answering
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
@@ -197,11 +197,15 @@ class BySpan:
         known = [(i, s) for i, s in zip(items, scores, strict=True) if len(s.spans)]
         if asked_for or not self.no_answer or not known:
             return self
-        measure = answers.exact_match if self.task.metric == "exact_match" else answers.token_f1
+        metric = (
+            question_answering.exact_match
+            if self.task.metric == "exact_match"
+            else question_answering.token_f1
+        )
         truths = [cast("tuple[str, ...]", item.truth) for item, _ in known]
         given = [_text(item, s.spans[0]) for item, s in known]
-        gained = [measure(truth, said) for truth, said in zip(truths, given, strict=True)]
-        _, threshold = answers.best_threshold(
+        gained = [metric(truth, said) for truth, said in zip(truths, given, strict=True)]
+        _, threshold = question_answering.best_threshold(
             np.array(gained, np.float64),
             np.array([bool(truth) for truth in truths], bool),
             np.array([margin(s) for _, s in known], np.float64),

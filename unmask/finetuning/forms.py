@@ -15,7 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import metrics, reading
+from unmask.finetuning import reading
+from unmask.tasks.metrics.classification import classification_metrics
+from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.text.records import listed
 
 _COLUMN = re.compile(r"\{([^{}]+)\}")
@@ -131,7 +133,9 @@ class Form:
         low, high = self.between or (-reading.LARGEST, reading.LARGEST)
         return number if low <= number <= high else None
 
-    def measured(self, truth: Sequence[Sequence[str]], said: Sequence[str]) -> dict[str, float]:
+    def compute_metrics(
+        self, truth: Sequence[Sequence[str]], said: Sequence[str]
+    ) -> dict[str, float]:
         """Compute the figures of labels or numbers, a wrong answer being what hurts.
 
         Of two labels, what is neither counts as the other one (`f1_score_with_invalid` of the
@@ -146,8 +150,8 @@ class Form:
         wrong = low - (high - low) / 5
         read = np.array([wrong if one is None else one for one in found], np.float64)
         return {
-            "pearson": metrics.pearson(numbers, read),
-            "spearman": metrics.spearman(numbers, read),
+            "pearson": pearson(numbers, read),
+            "spearman": spearman(numbers, read),
             "no_number": found.count(None) / max(len(found), 1),
         }
 
@@ -159,7 +163,7 @@ class Form:
         told = np.array([place.get(str(one), -1) for one in read], np.int64)
         if len(self.labels) == 2:
             told = np.where(none, 1 - right, told)
-        return metrics.of_classes(right, told, len(self.labels)) | {
+        return classification_metrics(right, told, len(self.labels)) | {
             "no_label": float(none.mean()) if len(none) else 0.0
         }
 

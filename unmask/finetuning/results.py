@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.finetuning.ask import Ask, Scores, places
+from unmask.finetuning.error_analysis import list_errors
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.measured import measured, usual
-from unmask.finetuning.measures.calibration import brier, calibration
-from unmask.finetuning.mistakes import mistakes
 from unmask.finetuning.predict import Said
+from unmask.finetuning.task_metrics import compute_metrics, majority_predictions
 from unmask.finetuning.tasks import Item, Task, Truth
+from unmask.tasks.metrics.calibration import brier, calibration
 
 MISTAKES = 25
 """Wrong answers that are shown."""
@@ -56,7 +56,7 @@ def comparison(
         said: what the best model says of it.
     """
     task = asked.task
-    wrong = mistakes(asked, dev, said.scores)
+    wrong = list_errors(asked, dev, said.scores)
     arms = [
         {
             "name": arm,
@@ -80,13 +80,13 @@ def comparison(
 
 def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
     """Compute the score of always giving the answer that is most frequent in training."""
-    said: list[Any] = usual(task, train, dev)
+    said: list[Any] = majority_predictions(task, train, dev)
     if TASK_KINDS[task.does].files.tagged:
         said = [
             (tag,) * len(cast("tuple[str, ...]", item.truth))
             for tag, item in zip(said, dev, strict=True)
         ]
-    return measured(task, dev, said)[task.metric]
+    return compute_metrics(task, dev, said)[task.metric]
 
 
 def confusion(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:

@@ -8,8 +8,8 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.finetuning import tables
 from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
-from unmask.finetuning.measured import measured
 from unmask.finetuning.predict import BATCH_TOKENS, counted, loss, named, say, task_of
+from unmask.finetuning.task_metrics import compute_metrics
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.text.lines import EncodingErrors
@@ -34,7 +34,7 @@ def score(
             "what the model says is not finite: it has diverged; a lower rate may help"
         )
     answers = [asked.truth(item, s) for item, s in zip(items, said.scores, strict=True)]
-    return measured(asked.task, items, answers) | {"loss": how_far}
+    return compute_metrics(asked.task, items, answers) | {"loss": how_far}
 
 
 def settled(asked: Ask, model: Model, items: Sequence[Item], questions: Sequence[Question]) -> Ask:

@@ -20,8 +20,8 @@ from unmask.config import from_dict, to_dict
 from unmask.files import parsed, read_bytes, write_whole
 from unmask.finetuning.batches import an_epoch
 from unmask.finetuning.job import Job
-from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.plan import Tuning, paced
+from unmask.tasks.metrics.metric import METRICS
 
 TRIALS = "search.jsonl"
 FACTOR = 10.0
@@ -111,7 +111,7 @@ def best(found: Sequence[Trial], metric: str) -> Trial:
     scored = [(one.score, one) for one in found if one.score is not None]
     if not scored:
         raise FloatingPointError(f"all {len(found)} trials diverged; name a lower rate")
-    sign = 1 if METRICS[metric].higher else -1
+    sign = 1 if METRICS[metric].higher_is_better else -1
     return max(scored, key=lambda pair: sign * pair[0])[1]
 
 
@@ -182,7 +182,7 @@ def _draw(job: Job, asked: Tuning, found: Sequence[Trial], number: int) -> tuple
     logging.set_verbosity(logging.WARNING)
     try:
         study = create_study(
-            direction="maximize" if METRICS[job.task.metric].higher else "minimize",
+            direction="maximize" if METRICS[job.task.metric].higher_is_better else "minimize",
             sampler=TPESampler(seed=seed, n_startup_trials=_AT_RANDOM),
         )
         for one in found:

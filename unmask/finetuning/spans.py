@@ -1,14 +1,15 @@
 """Entities <-> tags of words: BIO, BIOES and the other schemes, repaired and translated.
 
-How tags that break their scheme are read is said once, by `metrics.entities`, as `conlleval` does.
+How tags that break their scheme are read is said once, as `conlleval` does, by
+`unmask.tasks.metrics.tagging.entities`.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from unmask.finetuning.metrics import PARTS, SCHEMES, entities, marks_entities
 from unmask.heads.crf import EDGE
+from unmask.tasks.metrics.tagging import PARTS, SCHEMES, entities, marks_entities
 
 Scheme = Literal["BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO"]
 """BIO: an entity is B, then I's (IOB2: Tjong Kim Sang and Veenstra 1999, aclanthology.org/E99-1023,

@@ -22,11 +22,11 @@ from unmask.finetuning import results
 from unmask.finetuning.benchmark import Entry, fetched
 from unmask.finetuning.job import check_same
 from unmask.finetuning.methods import Method, Shape, method_of, word_of
-from unmask.finetuning.metrics import METRICS
 from unmask.finetuning.plan import RANDOM, Tuning, Word
 from unmask.finetuning.suites import find
 from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
+from unmask.tasks.metrics.metric import METRICS
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
 from unmask.training.aside import for_the_report
@@ -62,7 +62,7 @@ class Ran:
     @property
     def averaged(self) -> bool:
         """Whether it has a score of which more is better, so that it can be a part of a mean."""
-        return bool(self.dev) and METRICS[self.metric].higher
+        return bool(self.dev) and METRICS[self.metric].higher_is_better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +369,7 @@ class _Attempt:
 
 def points(metric: str, scores: Sequence[float]) -> list[float]:
     """Return scores of 100; what is better the smaller it is stays as it is."""
-    factor = 100.0 if METRICS[metric].higher and metric not in _OF_100 else 1.0
+    factor = 100.0 if METRICS[metric].higher_is_better and metric not in _OF_100 else 1.0
     return [factor * one for one in scores]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from unmask.finetuning.metrics import METRICS
+from unmask.tasks.metrics.metric import METRICS
 
 Kind = Literal[
     "classify", "pairs", "regress", "tag", "answer", "generate", "cloze", "choose", "multilabel",
@@ -72,7 +72,7 @@ class Task:
 
     def better(self, new: Mapping[str, float], old: Mapping[str, float]) -> bool:
         """Say whether figures are better than others: by the metric, then by the loss."""
-        sign = 1 if METRICS[self.metric].higher else -1
+        sign = 1 if METRICS[self.metric].higher_is_better else -1
         a, b = sign * new[self.metric], sign * old[self.metric]
         return a > b or (a == b and new["loss"] < old["loss"])
 

@@ -32,7 +32,6 @@ from unmask.finetuning.job import (
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.generate import in_languages
 from unmask.finetuning.kinds.kind import Signing
-from unmask.finetuning.measured import tasks_of
 from unmask.finetuning.methods import is_small, word_of
 from unmask.finetuning.numbers import plain
 from unmask.finetuning.plan import Tuning
@@ -43,6 +42,7 @@ from unmask.finetuning.search import TRIALS, searched, trials
 from unmask.finetuning.search import check as check_search
 from unmask.finetuning.search import plain as plain_trial
 from unmask.finetuning.single import State, train_one
+from unmask.finetuning.task_metrics import tasks_of
 from unmask.finetuning.tasks import Task, Truth
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.model import Model

@@ -9,9 +9,9 @@ import numpy as np
 from unmask.checkpoints.huggingface import Opened
 from unmask.finetuning.ask import Answer
 from unmask.finetuning.kinds.catalogue import ask
-from unmask.finetuning.measured import measured
 from unmask.finetuning.predict import counted, given, loss, say, task_of
 from unmask.finetuning.score import read_items
+from unmask.finetuning.task_metrics import compute_metrics
 from unmask.finetuning.tasks import Item, Task
 from unmask.serving.pipeline import Pipeline, load
 from unmask.text.records import listed
@@ -79,7 +79,7 @@ class Ensemble:
         items = read_items(self.task, path, **named)
         first, scores = self._ask(0, items), self._mean(items)
         said = [first.truth(item, s) for item, s in zip(items, scores, strict=True)]
-        return measured(self.task, items, said) | {"loss": loss(first, items, scores)}
+        return compute_metrics(self.task, items, said) | {"loss": loss(first, items, scores)}
 
     def _ask(self, i: int, items: Sequence[Item]) -> Any:
         one = self._all[i]

@@ -104,7 +104,7 @@ def finetune(
             `unmask.tokens.vocabulary.KINDS`.
         tune: what is tuned: "full", "frozen", "lora", "lora:rank=4", `LoRA(rank=4)`, ...; see
             `unmask.finetuning.methods`.
-        metric: by which the best state is chosen; see `unmask.finetuning.metrics`.
+        metric: by which the best state is chosen; see `unmask.tasks.metrics`.
         epochs: passes over the training file.
         batch: texts a step.
         batch_tokens: tokens a step, padding included, in place of `batch`.

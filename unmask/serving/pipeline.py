@@ -26,9 +26,9 @@ from unmask.finetuning import tables
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.generate import in_languages
-from unmask.finetuning.measured import of_mixture
 from unmask.finetuning.predict import named, predict, read_task, task_of
 from unmask.finetuning.score import score_file
+from unmask.finetuning.task_metrics import of_mixture
 from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate, several, spoken, texts

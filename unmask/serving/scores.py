@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from unmask.finetuning.metrics import METRICS
 from unmask.serving.axis import Axis, linear, tick
 from unmask.serving.calibration import draw_calibration
 from unmask.serving.markup import EMPTY, Content, Html, join, scrolling, section, table, tag
 from unmask.serving.record import Comparison, Confusion, Found, Mistake, Record, Trial, number
 from unmask.serving.tasks import first_large, is_share, metric_name, words
 from unmask.serving.words import MINUS, NARROW, NOTHING, cut, duration, percent, plain
+from unmask.tasks.metrics.metric import METRICS
 
 # The page stays one that opens at once: what is longer is cut, and says so.
 MOST_SEEDS, MOST_LABELS, MOST_CONFUSIONS, MOST_MISTAKES = 30, 12, 15, 25
@@ -258,7 +258,7 @@ def _tried(metric: str, trials: Sequence[Trial]) -> Html:
     if not trials:
         return EMPTY
     known = [one.score for one in trials if one.score is not None]
-    fewer = metric in METRICS and not METRICS[metric].higher
+    fewer = metric in METRICS and not METRICS[metric].higher_is_better
     best = None if not known else (min if fewer else max)(known)
     chosen = next((one.number for one in trials if one.score == best), None)
     rows = [

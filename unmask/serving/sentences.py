@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.evaluation.embed import Pooling
-from unmask.finetuning import metrics, tables
+from unmask.finetuning import tables
 from unmask.finetuning.by_span import tokens_of
 from unmask.finetuning.kinds.files import find_pair
 from unmask.finetuning.kinds.regress import FILES
 from unmask.serving.pipeline import Pipeline, listed, load
 from unmask.serving.spaces import is_vectors, open_space
+from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.vectors.sentences import mean_vectors
@@ -227,8 +228,8 @@ def evaluate_similarity(
     return SimilarityScore(
         name=Path(data).name,
         pairs=len(items),
-        pearson=metrics.pearson(truth, said),
-        spearman=metrics.spearman(truth, said),
+        pearson=pearson(truth, said),
+        spearman=spearman(truth, said),
     )
 
 

@@ -14,12 +14,12 @@ from unmask.finetuning import reading
 from unmask.finetuning.ask import SPANS, Ask, in_words
 from unmask.finetuning.by_span import BySpan, around_context
 from unmask.finetuning.kinds.files import Files, as_record, refuse_choices
-from unmask.finetuning.measures import answers
 from unmask.finetuning.squad import answers_of
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published, spans
+from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -167,12 +167,12 @@ class AnswerFromText:
         """F1 of words, and exact match."""
         return ("answer_f1", "exact_match")
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of answers."""
         golds = [cast("tuple[str, ...]", t) for t in truth]
-        return answers.of_answers(golds, [str(s) for s in said])
+        return answer_metrics(golds, [str(s) for s in said])
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent first answer; an empty one if most have none."""

@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import metrics
 from unmask.finetuning.ask import CHOICE, LABEL, Ask, in_words
 from unmask.finetuning.by_choice import ByChoice, ChoiceInWords
 from unmask.finetuning.choices import (
@@ -26,6 +25,7 @@ from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import Choice
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.metrics.classification import accuracy
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -146,11 +146,11 @@ class Choose:
         """Accuracy."""
         return ("accuracy",)
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the share of right choices; of options with equal scores the first is chosen."""
-        return {"accuracy": metrics.accuracy(np.array(truth, np.int64), np.array(said, np.int64))}
+        return {"accuracy": accuracy(np.array(truth, np.int64), np.array(said, np.int64))}
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent place of the right option."""

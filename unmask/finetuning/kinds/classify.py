@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import metrics, reading
+from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, LANGUAGE, Ask, in_words
 from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.in_words import InWords, spell
@@ -18,6 +18,7 @@ from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels, 
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.metrics.classification import classification_metrics
 from unmask.tokens.tokenizer import Tokenizer
 
 
@@ -42,12 +43,12 @@ class Classify:
         """Accuracy and the like; F1 of the second label where there are two."""
         return ("accuracy", "macro_f1", *(("f1",) if len(task.labels) == 2 else ()), "matthews")
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of classes."""
         place = {label: i for i, label in enumerate(task.labels)}
-        return metrics.of_classes(
+        return classification_metrics(
             np.array([place[str(t)] for t in truth], np.int64),
             np.array([place[str(s)] for s in said], np.int64),
             len(task.labels),

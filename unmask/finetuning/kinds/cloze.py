@@ -59,11 +59,11 @@ class Cloze:
         """Those of classes."""
         return CLASSIFY.metrics(task)
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of classes."""
-        return CLASSIFY.measure(task, truth, said)
+        return CLASSIFY.compute_metrics(task, truth, said)
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent label, of ties the first."""

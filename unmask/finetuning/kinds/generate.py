@@ -15,15 +15,15 @@ from unmask.finetuning.by_text import ByText
 from unmask.finetuning.forms import TEXT_LIBRARIES, Form, form_of, plain_form
 from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec
-from unmask.finetuning.measures import answers
-from unmask.finetuning.measures import texts as measures
-from unmask.finetuning.metrics import MEAN
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.generation.settings import Beam, Greedy
 from unmask.heads.language import AfterSource, ByMask, ByNext
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.metrics import generation
+from unmask.tasks.metrics.metric import MEAN
+from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -270,7 +270,7 @@ class Generate:
         if not said or _form(task.options).closed or not _installed("sacrebleu"):
             return []
         right, texts = [_references(t) for t in truth], [str(s) for s in said]
-        figures = {"BLEU": measures.bleu(right, texts), "chrF": measures.chrf(right, texts)}
+        figures = {"BLEU": generation.bleu(right, texts), "chrF": generation.chrf(right, texts)}
         return [f"{name} {one.value:.2f} ({one.signature})" for name, one in figures.items()]
 
     def metrics(self, task: Task) -> tuple[str, ...]:
@@ -280,22 +280,22 @@ class Generate:
         form = _form(task.options)
         return tuple(dict.fromkeys((*((form.metric,) if form.metric else ()), *form.metrics)))
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of texts: the metric, and all that the libraries here can."""
         right, texts = [_references(t) for t in truth], [str(s) for s in said]
         if (form := _form(task.options)).closed:
-            return form.measured(right, texts)
+            return form.compute_metrics(right, texts)
         found = {
-            "answer_f1": answers.of_answers(right, texts)["answer_f1"],
-            "exact_match": measures.exact_match(right, texts),
+            "answer_f1": answer_metrics(right, texts)["answer_f1"],
+            "exact_match": generation.exact_match(right, texts),
         }
         if texts and _installed("sacrebleu"):
-            found["bleu"] = measures.bleu(right, texts).value
-            found["chrf"] = measures.chrf(right, texts).value
+            found["bleu"] = generation.bleu(right, texts).value
+            found["chrf"] = generation.chrf(right, texts).value
         if _installed("rouge_score"):
-            found |= measures.rouge(right, texts)
+            found |= generation.rouge(right, texts)
         return found
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:

@@ -63,7 +63,7 @@ class TaskKind(Protocol):
         """Name the metrics that fit, the customary one first."""
         ...
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute all figures of some answers.

@@ -16,12 +16,12 @@ from unmask.finetuning.ask import LABEL, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
 from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.finetuning.measures.label_sets import of_label_sets
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import AnyOf
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.metrics.multilabel import multilabel_metrics
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 from unmask.tokens.tokenizer import Tokenizer
@@ -114,11 +114,11 @@ class Multilabel:
         """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""
         return ("micro_f1", "macro_f1", "subset_accuracy")
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of sets of labels."""
-        return of_label_sets(_sets(task, truth), _sets(task, said))
+        return multilabel_metrics(_sets(task, truth), _sets(task, said))
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent set of labels, of ties the first by the alphabet."""

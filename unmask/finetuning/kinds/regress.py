@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import metrics, reading
+from unmask.finetuning import reading
 from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.in_words import rounded
 from unmask.finetuning.kinds.classify import ask_for_label, label_heads
@@ -16,6 +16,7 @@ from unmask.finetuning.kinds.pooled import PoolOptions
 from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.metrics.regression import regression_metrics
 from unmask.tokens.tokenizer import Tokenizer
 
 FILES = TextRows(
@@ -49,11 +50,11 @@ class Regress:
         """Correlations, and the mean squared error."""
         return ("pearson", "spearman", "mean_squared_error")
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of numbers."""
-        return metrics.of_numbers(_numbers(truth), _numbers(said))
+        return regression_metrics(_numbers(truth), _numbers(said))
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the mean."""

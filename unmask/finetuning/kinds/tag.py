@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.finetuning import metrics, reading
+from unmask.finetuning import reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
 from unmask.finetuning.conll import WORDS
 from unmask.finetuning.kinds.classify import most_frequent
 from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
-from unmask.finetuning.metrics import SCHEMES
 from unmask.finetuning.spans import Scheme, impossible, scheme_of, unread
 from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.heads.recurrent import RecurrentTags
 from unmask.published.card import Published, token_labels
+from unmask.tasks.metrics.tagging import SCHEMES, marks_entities, tagging_metrics
 from unmask.text.lines import EncodingErrors, parts
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
@@ -152,14 +152,14 @@ class Tag:
 
     def metrics(self, task: Task) -> tuple[str, ...]:
         """F1 of entities where the tags mark some, and the share of right words."""
-        marked = metrics.marks_entities(task.labels)
+        marked = marks_entities(task.labels)
         return (*(("entity_f1",) if marked else ()), "token_accuracy")
 
-    def measure(
+    def compute_metrics(
         self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
     ) -> dict[str, float]:
         """Compute the figures of tags."""
-        return metrics.of_tags(_tags(truth), _tags(said), task.labels)
+        return tagging_metrics(_tags(truth), _tags(said), task.labels)
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent tag, which `results.chance` gives to every word."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning.measures.choices import choice_accuracy
+from unmask.tasks.metrics.multiple_choice import choice_accuracy
 
 
 def test_the_highest_score_is_the_choice() -> None:

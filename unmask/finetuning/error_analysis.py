@@ -12,7 +12,9 @@ _MOST_CHARACTERS = 1000
 _AROUND = 120  # characters on either side of what a mistake is about
 
 
-def mistakes(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
+def list_errors(
+    asked: Ask, items: Sequence[Item], scores: Sequence[Scores]
+) -> list[dict[str, Any]]:
     """List all wrong answers as a report shows them, or the words with wrong labels.
 
     The answers that the model was surest of come first, the numbers that are farthest off, or the

@@ -1,4 +1,4 @@
-"""Calibration: by hand, against scikit-learn's Brier score, and on answers drawn as was said."""
+"""Calibration: by hand, against scikit-learn's Brier score, on answers drawn as predicted."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
-from unmask.finetuning.measures.calibration import brier, calibration, of_probabilities
+from unmask.tasks.metrics.calibration import brier, calibration, calibration_metrics
 
 
 def rows(*confidences):
@@ -30,17 +30,17 @@ def test_bins_hold_their_upper_end() -> None:
 
 
 def test_always_sure_and_always_wrong_is_as_bad_as_can_be() -> None:
-    found = of_probabilities(np.array([1, 1]), rows(1.0, 1.0))
+    found = calibration_metrics(np.array([1, 1]), rows(1.0, 1.0))
     assert found == {"calibration_error": 1.0, "brier": 2.0}
 
 
 def test_answers_drawn_from_what_is_said_are_calibrated() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(4), 50_000)
-    truth = (p.cumsum(1) < rng.random((len(p), 1))).sum(1)
-    assert calibration(truth, p).error < 0.01
+    labels = (p.cumsum(1) < rng.random((len(p), 1))).sum(1)
+    assert calibration(labels, p).error < 0.01
     overconfident = p**3 / (p**3).sum(1, keepdims=True)
-    assert calibration(truth, overconfident).error > 0.1
+    assert calibration(labels, overconfident).error > 0.1
 
 
 answers = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), min_size=1)
@@ -48,28 +48,30 @@ answers = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), min_size=1)
 
 @given(answers)
 def test_brier_of_two_labels_is_twice_scikit_learns(answers) -> None:
-    said, truth = np.array([p for p, _ in answers]), np.array([t for _, t in answers])
-    theirs = brier_score_loss(truth, said, labels=[0, 1])
-    assert brier(truth, np.stack([1 - said, said], 1)) == pytest.approx(2 * theirs, abs=1e-12)
+    predictions, labels = np.array([p for p, _ in answers]), np.array([t for _, t in answers])
+    theirs = brier_score_loss(labels, predictions, labels=[0, 1])
+    assert brier(labels, np.stack([1 - predictions, predictions], 1)) == pytest.approx(
+        2 * theirs, abs=1e-12
+    )
 
 
 @given(answers, st.integers(1, 20))
 def test_bins_hold_all_answers_and_their_accuracy(answers, n_bins) -> None:
-    said, truth = np.array([p for p, _ in answers]), np.array([t for _, t in answers])
-    found = calibration(truth, np.stack([1 - said, said], 1), n_bins)
+    predictions, labels = np.array([p for p, _ in answers]), np.array([t for _, t in answers])
+    found = calibration(labels, np.stack([1 - predictions, predictions], 1), n_bins)
     assert sum(b.count for b in found.bins) == len(answers)
     right = sum(b.count * b.accuracy for b in found.bins)
-    assert right == pytest.approx(((said > 0.5) == truth).sum())
+    assert right == pytest.approx(((predictions > 0.5) == labels).sum())
     for b in found.bins:
         assert b.count == 0 or b.low - 1e-9 <= b.confidence <= b.high + 1e-9
     # the mean gap is no less than the gap of the means (triangle inequality), and no more than 1
-    gap = abs(np.maximum(said, 1 - said).mean() - right / len(answers))
+    gap = abs(np.maximum(predictions, 1 - predictions).mean() - right / len(answers))
     assert gap - 1e-9 <= found.error <= 1
 
 
 def test_figures_of_nothing_are_zero() -> None:
     none = np.zeros(0, np.int64), np.zeros((0, 3))
-    assert of_probabilities(*none) == {"calibration_error": 0.0, "brier": 0.0}
+    assert calibration_metrics(*none) == {"calibration_error": 0.0, "brier": 0.0}
     assert all(b.count == 0 for b in calibration(*none).bins)
 
 

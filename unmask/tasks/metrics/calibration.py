@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted, in NumPy."""
+"""Calibration of probabilities: expected calibration error, and the Brier score, in NumPy."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _SLACK = 1e-3  # by which a row may miss 1: probabilities in bfloat16 do
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bin:
+class CalibrationBin:
     """Answers of like confidence."""
 
     low: float
@@ -31,12 +31,12 @@ class Calibration:
 
     error: float
     """Expected calibration error: the mean difference, weighted by answers; 0 of nothing."""
-    bins: tuple[Bin, ...]
+    bins: tuple[CalibrationBin, ...]
     """For a reliability diagram."""
 
 
 def calibration(
-    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = BINS
+    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = BINS
 ) -> Calibration:
     """Compute the expected calibration error of the likeliest labels, in bins of equal width.
 
@@ -44,24 +44,24 @@ def calibration(
     taken.
 
     Args:
-        truth: the right label of each.
+        labels: the right label of each.
         probabilities: of all labels.
         n_bins: bins from 0 to 1.
 
     Raises:
         ValueError: these are no probabilities.
     """
-    probabilities = _checked(truth, probabilities)
-    said, confidence = probabilities.argmax(1), probabilities.max(1, initial=0.0)
+    probabilities = _checked(labels, probabilities)
+    predictions, confidence = probabilities.argmax(1), probabilities.max(1, initial=0.0)
     edges = np.arange(n_bins + 1) / n_bins
     at = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
     counts = np.bincount(at, minlength=n_bins)
     total = np.maximum(counts, 1)
     sure = np.bincount(at, weights=confidence, minlength=n_bins) / total
-    right = np.bincount(at, weights=said == truth, minlength=n_bins) / total
-    error = float((counts * np.abs(sure - right)).sum() / max(len(truth), 1))
+    right = np.bincount(at, weights=predictions == labels, minlength=n_bins) / total
+    error = float((counts * np.abs(sure - right)).sum() / max(len(labels), 1))
     bins = tuple(
-        Bin(
+        CalibrationBin(
             low=float(edges[i]), high=float(edges[i + 1]), confidence=float(sure[i]),
             accuracy=float(right[i]), count=int(counts[i]),
         )
@@ -70,7 +70,7 @@ def calibration(
     return Calibration(error, bins)
 
 
-def brier(truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
+def brier(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
     """Compute the squared error of probabilities, summed over labels; 0 of nothing.
 
     Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. Of two
@@ -79,27 +79,27 @@ def brier(truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n label
     Raises:
         ValueError: these are no probabilities.
     """
-    probabilities = _checked(truth, probabilities)
-    right = np.arange(probabilities.shape[1]) == truth[:, None]
-    return float(((probabilities - right) ** 2).sum(1).mean()) if len(truth) else 0.0
+    probabilities = _checked(labels, probabilities)
+    right = np.arange(probabilities.shape[1]) == labels[:, None]
+    return float(((probabilities - right) ** 2).sum(1).mean()) if len(labels) else 0.0
 
 
-def of_probabilities(
-    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
+def calibration_metrics(
+    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
 ) -> dict[str, float]:
-    """Compute all figures of probabilities.
+    """Compute all metrics of probabilities.
 
     Raises:
         ValueError: these are no probabilities.
     """
     return {
-        "calibration_error": calibration(truth, probabilities).error,
-        "brier": brier(truth, probabilities),
+        "calibration_error": calibration(labels, probabilities).error,
+        "brier": brier(labels, probabilities),
     }
 
 
 def _checked(
-    truth: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
+    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
 ) -> Float[np.ndarray, "n labels"]:
     p = probabilities.astype(np.float64)
     sums = p.sum(1)
@@ -109,8 +109,8 @@ def _checked(
             f"probabilities must be at least 0 and a row's sum 1, got a least of {p.min():.4g} and "
             f"sums from {sums.min():.4g} to {sums.max():.4g}"
         )
-    if len(truth) and not (truth.min() >= 0 and truth.max() < p.shape[1]):
+    if len(labels) and not (labels.min() >= 0 and labels.max() < p.shape[1]):
         raise ValueError(
-            f"labels must be from 0 to {p.shape[1] - 1}, got {truth.min()} to {truth.max()}"
+            f"labels must be from 0 to {p.shape[1] - 1}, got {labels.min()} to {labels.max()}"
         )
     return p / sums[:, None]

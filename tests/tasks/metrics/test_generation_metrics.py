@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from unmask.finetuning.measures import texts
-from unmask.finetuning.measures.texts import bleu, chrf, exact_match, of_texts, rouge
+from unmask.tasks.metrics import generation
+from unmask.tasks.metrics.generation import bleu, chrf, exact_match, generation_metrics, rouge
 
 SAID = ["the cat sat on the mat today", "a dog barked", "für Elise"]
 ONE = [["the cat sat on a mat today"], ["the dog barked loudly"], ["für Elise"]]
@@ -33,7 +33,7 @@ def test_texts_may_have_different_numbers_of_references() -> None:
 
 def test_what_is_right_scores_best() -> None:
     right = [[text] for text in SAID]
-    found = of_texts(right, SAID)
+    found = generation_metrics(right, SAID)
     # ROUGE-2 of one word is 0, and of "für" rouge-score keeps "f" and "r"
     assert found == pytest.approx({
         "exact_match": 1, "bleu": 100, "chrf": 100, "rouge1": 1, "rouge2": 1, "rougeL": 1,
@@ -104,4 +104,4 @@ def test_what_is_missing_is_named(score, module, monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=rf"needs {module}: pip install 'unmask\[text-metrics\]'"):
         score([["a"]], ["a"])
-    assert texts.exact_match([["a"]], ["a"]) == 1
+    assert generation.exact_match([["a"]], ["a"]) == 1

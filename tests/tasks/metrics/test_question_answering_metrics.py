@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.finetuning.measures.answers import (
+from unmask.tasks.metrics.question_answering import (
+    answer_metrics,
     best_threshold,
     exact_match,
     normalize,
-    of_answers,
     token_f1,
 )
 
@@ -91,18 +91,20 @@ def test_f1_by_hand() -> None:
 def test_questions_with_and_without_answers_are_also_counted_apart() -> None:
     truth = [["Paris"], ["the Rhine", "Rhine river"], [], []]
     said = ["paris.", "river Rhine", "", "Bonn"]
-    assert of_answers(truth, said) == pytest.approx({
+    assert answer_metrics(truth, said) == pytest.approx({
         "exact_match": 2 / 4, "answer_f1": 3 / 4, "has_answer_exact_match": 1 / 2,
         "has_answer_f1": 1.0, "no_answer_exact_match": 1 / 2,
     })  # fmt: skip
-    assert of_answers(truth[:2], said[:2]) == pytest.approx({"exact_match": 1 / 2, "answer_f1": 1})
-    assert of_answers([], []) == {"exact_match": 0.0, "answer_f1": 0.0}
+    assert answer_metrics(truth[:2], said[:2]) == pytest.approx(
+        {"exact_match": 1 / 2, "answer_f1": 1}
+    )
+    assert answer_metrics([], []) == {"exact_match": 0.0, "answer_f1": 0.0}
 
 
 def test_best_threshold_by_hand() -> None:
     truth = [["Paris"], ["Rhine"], [], []]
     said = ["Paris", "Elbe", "Bonn", "Ulm"]
-    found = of_answers(truth, said, np.array([-2.0, -1.0, 0.5, 3.0]))
+    found = answer_metrics(truth, said, np.array([-2.0, -1.0, 0.5, 3.0]))
     assert found["exact_match"] == 1 / 4
     # answering the first alone: it is right, and both questions without an answer are
     assert found["best_exact_match"] == 3 / 4
@@ -152,7 +154,7 @@ def test_best_score_is_the_official_one_where_no_two_doubts_are_equal(rows) -> N
 @settings(max_examples=30)
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_any_two_texts_have_figures(truth, said) -> None:
-    found = of_answers([[truth]], [said])
+    found = answer_metrics([[truth]], [said])
     assert 0 <= found["exact_match"] <= found["answer_f1"] <= 1
     left, right = Counter(normalize(truth).split()), Counter(normalize(said).split())
     assert (found["answer_f1"] == 1) == (left == right)
@@ -160,4 +162,4 @@ def test_any_two_texts_have_figures(truth, said) -> None:
 
 def test_doubts_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(FloatingPointError, match="diverged"):
-        of_answers([["a b"]], ["b"], np.array([np.inf]))
+        answer_metrics([["a b"]], ["b"], np.array([np.inf]))

@@ -1,4 +1,4 @@
-"""How good generated texts are: BLEU and chrF by sacrebleu, ROUGE by rouge-score.
+"""Metrics of generated texts: BLEU and chrF by sacrebleu, ROUGE by rouge-score.
 
 Both are optional: `pip install 'unmask[text-metrics]'`. BLEU and chrF are of 100, as everyone
 prints them; ROUGE and exact match are shares.
@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 References = Sequence[Sequence[str]]
-"""The texts that would be right, for each text said: one or more."""
+"""The texts that would be right, for each prediction: one or more."""
 Rouge = Literal["rouge1", "rouge2", "rougeL"]
 ROUGES: tuple[Rouge, ...] = ("rouge1", "rouge2", "rougeL")
 
@@ -21,26 +21,26 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
-class Signed:
+class SignedScore:
     """A figure, and how exactly it was computed: sacrebleu's signature."""
 
     value: float
     signature: str
 
 
-def exact_match(truth: References, said: Sequence[str]) -> float:
+def exact_match(labels: References, predictions: Sequence[str]) -> float:
     """Compute the share of texts that are a right one, but for white space; 0 of nothing."""
-    _check(truth, said)
-    right = [_plain(s) in map(_plain, t) for t, s in zip(truth, said, strict=True)]
+    _check(labels, predictions)
+    right = [_plain(s) in map(_plain, t) for t, s in zip(labels, predictions, strict=True)]
     return float(np.mean(right)) if right else 0.0
 
 
-def bleu(truth: References, said: Sequence[str], *, tokenize: str = "13a") -> Signed:
+def bleu(labels: References, predictions: Sequence[str], *, tokenize: str = "13a") -> SignedScore:
     """Compute BLEU of all texts together (Papineni et al. 2002, aclanthology.org/P02-1040).
 
     Args:
-        truth: the right texts.
-        said: the texts.
+        labels: the references.
+        predictions: the texts.
         tokenize: how sacrebleu finds words: "13a", "zh", "ja-mecab", "flores200", "char", ...
 
     Raises:
@@ -51,16 +51,16 @@ def bleu(truth: References, said: Sequence[str], *, tokenize: str = "13a") -> Si
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(tokenize=tokenize)
-    value = metric.corpus_score(said, cast("Any", _streams(truth, said))).score
-    return Signed(float(value), str(metric.get_signature()))
+    value = metric.corpus_score(predictions, cast("Any", _streams(labels, predictions))).score
+    return SignedScore(float(value), str(metric.get_signature()))
 
 
-def chrf(truth: References, said: Sequence[str], *, word_order: int = 0) -> Signed:
+def chrf(labels: References, predictions: Sequence[str], *, word_order: int = 0) -> SignedScore:
     """Compute chrF of all texts together (Popović 2015, aclanthology.org/W15-3049).
 
     Args:
-        truth: the right texts.
-        said: the texts.
+        labels: the references.
+        predictions: the texts.
         word_order: the longest n-grams of words; 0: characters alone, 2: chrF++.
 
     Raises:
@@ -71,13 +71,13 @@ def chrf(truth: References, said: Sequence[str], *, word_order: int = 0) -> Sign
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF(word_order=word_order)
-    value = metric.corpus_score(said, cast("Any", _streams(truth, said))).score
-    return Signed(float(value), str(metric.get_signature()))
+    value = metric.corpus_score(predictions, cast("Any", _streams(labels, predictions))).score
+    return SignedScore(float(value), str(metric.get_signature()))
 
 
 def rouge(
-    truth: References,
-    said: Sequence[str],
+    labels: References,
+    predictions: Sequence[str],
     *,
     over: Literal["best", "mean"] = "best",
     stem: bool = False,
@@ -86,8 +86,8 @@ def rouge(
     """Compute the mean F1 of ROUGE-1, -2 and -L (Lin 2004, aclanthology.org/W04-1013); 0 of none.
 
     Args:
-        truth: the right texts.
-        said: the texts.
+        labels: the references.
+        predictions: the texts.
         over: which of several right texts counts: the one that fits best, for each of the three
             (the paper's section 2.1), or all of them equally.
         stem: words count as the same if Porter's stems are.
@@ -98,7 +98,7 @@ def rouge(
         ImportError: rouge-score is not installed.
         ValueError: a text has no reference, or words that are not English are to be stemmed.
     """
-    _check(truth, said)
+    _check(labels, predictions)
     if stem and not english:
         raise ValueError("stem=True is for English, got english=False")
     _require("rouge_score", "ROUGE")
@@ -106,7 +106,7 @@ def rouge(
 
     scorer = RougeScorer(list(ROUGES), use_stemmer=stem, tokenizer=None if english else _Words())
     rows: list[list[float]] = []
-    for right, text in zip(truth, said, strict=True):
+    for right, text in zip(labels, predictions, strict=True):
         scores = [scorer.score(one, text) for one in right]
         table = np.array([[score[name].fmeasure for name in ROUGES] for score in scores])
         rows.append((table.max(0) if over == "best" else table.mean(0)).tolist())
@@ -114,18 +114,20 @@ def rouge(
     return dict(zip(ROUGES, means, strict=True))
 
 
-def of_texts(truth: References, said: Sequence[str], *, english: bool = True) -> dict[str, float]:
-    """Compute all figures of texts, with the libraries' own settings.
+def generation_metrics(
+    labels: References, predictions: Sequence[str], *, english: bool = True
+) -> dict[str, float]:
+    """Compute all metrics of texts, with the libraries' own settings.
 
     Raises:
         ImportError: sacrebleu or rouge-score is not installed.
         ValueError: there is no text, or one without a reference.
     """
     return {
-        "exact_match": exact_match(truth, said),
-        "bleu": bleu(truth, said).value,
-        "chrf": chrf(truth, said).value,
-        **rouge(truth, said, english=english),
+        "exact_match": exact_match(labels, predictions),
+        "bleu": bleu(labels, predictions).value,
+        "chrf": chrf(labels, predictions).value,
+        **rouge(labels, predictions, english=english),
     }
 
 
@@ -140,22 +142,24 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _streams(truth: References, said: Sequence[str]) -> list[list[str | None]]:
+def _streams(labels: References, predictions: Sequence[str]) -> list[list[str | None]]:
     """Lay references out as sacrebleu reads them: the first ones of all texts, the second, ...
 
     It takes None where a text has fewer than others, though its annotations do not say so.
     """
-    _check(truth, said)
-    if not said:
+    _check(labels, predictions)
+    if not predictions:
         raise ValueError("there is no text to score")
-    most = max(map(len, truth))
-    return [[t[i] if i < len(t) else None for t in truth] for i in range(most)]
+    most = max(map(len, labels))
+    return [[t[i] if i < len(t) else None for t in labels] for i in range(most)]
 
 
-def _check(truth: References, said: Sequence[str]) -> None:
-    if len(truth) != len(said):
-        raise ValueError(f"there are references for {len(truth)} texts, but {len(said)} texts")
-    for i, right in enumerate(truth):
+def _check(labels: References, predictions: Sequence[str]) -> None:
+    if len(labels) != len(predictions):
+        raise ValueError(
+            f"there are references for {len(labels)} texts, but {len(predictions)} texts"
+        )
+    for i, right in enumerate(labels):
         if isinstance(right, str) or not right:
             raise ValueError(f"text {i} must have a list of references, got {right!r}")
 

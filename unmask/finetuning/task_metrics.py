@@ -1,4 +1,4 @@
-"""The figures of answers: of a task, or of each task of a mixture, and their mean."""
+"""The metrics of predictions: of a task, or of each task of a mixture, and their mean."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +7,8 @@ from typing import Any, cast
 from unmask.config import from_dict
 from unmask.finetuning.forms import Form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.metrics import MEAN
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.tasks.metrics.metric import MEAN
 
 _OF_100 = ("bleu", "chrf")
 
@@ -35,31 +35,35 @@ def of_mixture(task: Task, name: str) -> Task:
     return replace(task, columns=columns, options=alone, metric=form.metric or form.metrics[0])
 
 
-def measured(task: Task, items: Sequence[Item], said: Sequence[Truth]) -> dict[str, float]:
-    """Compute all figures of answers to items whose truth is known.
+def compute_metrics(
+    task: Task, items: Sequence[Item], predictions: Sequence[Truth]
+) -> dict[str, float]:
+    """Compute all metrics of predictions for items whose labels are known.
 
     Those of a mixture's tasks are called "sst2.accuracy"; `mean` is that of each task's own metric,
     of 1 at most.
 
     Raises:
-        FloatingPointError: a number said is not finite.
+        FloatingPointError: a predicted number is not finite.
     """
     kind, found, own = TASK_KINDS[task.does], dict[str, float](), list[float]()
     for name, one in tasks_of(task).items():
         some = [
             (item.truth, answer)
-            for item, answer in zip(items, said, strict=True)
+            for item, answer in zip(items, predictions, strict=True)
             if item.truth is not None and item.part == name
         ]
-        figures = kind.measure(one, [truth for truth, _ in some], [answer for _, answer in some])
+        metrics = kind.compute_metrics(
+            one, [truth for truth, _ in some], [answer for _, answer in some]
+        )
         if not name:
-            return figures
-        found |= {f"{name}.{figure}": value for figure, value in figures.items()}
-        own.append(figures[one.metric] / (100 if one.metric in _OF_100 else 1))
+            return metrics
+        found |= {f"{name}.{metric}": value for metric, value in metrics.items()}
+        own.append(metrics[one.metric] / (100 if one.metric in _OF_100 else 1))
     return found | {MEAN: sum(own) / len(own)}
 
 
-def usual(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> list[Truth]:
+def majority_predictions(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> list[Truth]:
     """Give every item the answer that is most frequent in training, of its task."""
     kind = TASK_KINDS[task.does]
     by_task = {

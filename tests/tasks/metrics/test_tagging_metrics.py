@@ -1,0 +1,73 @@
+"""Metrics of tags: entities are those of `conlleval`."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.tasks.metrics.tagging import (
+    entities,
+    entity_scores,
+    marks_entities,
+    tagging_metrics,
+    token_accuracy,
+)
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("O B-PER I-PER O B-LOC", [(1, 3, "PER"), (4, 5, "LOC")]),
+        ("B-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),
+        ("I-PER I-PER O I-LOC", [(0, 2, "PER"), (3, 4, "LOC")]),  # IOB1
+        ("I-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),  # IOB1: B parts neighbors
+        ("B-PER I-LOC", [(0, 1, "PER"), (1, 2, "LOC")]),
+        ("S-PER S-PER B-LOC E-LOC", [(0, 1, "PER"), (1, 2, "PER"), (2, 4, "LOC")]),  # IOBES
+        ("B-LOC I-LOC E-LOC E-LOC I-LOC", [(0, 3, "LOC"), (3, 4, "LOC"), (4, 5, "LOC")]),
+        ("B-a-b I-a-b", [(0, 2, "a-b")]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_entities_are_found_as_conlleval_finds_them(tags, found) -> None:
+    assert entities(tags.split()) == found
+
+
+spans = st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["PER", "LOC", ""])), max_size=8)
+
+
+@given(spans, st.booleans())
+def test_entities_that_are_written_are_read_back(parts, singles) -> None:
+    tags, expected = [], []
+    for n, kind in parts:
+        if not kind:
+            tags += ["O"] * n
+            continue
+        expected.append((len(tags), len(tags) + n, kind))
+        if singles:
+            inner = ["B", *["I"] * (n - 2), "E"] if n > 1 else ["S"]
+        else:
+            inner = ["B", *["I"] * (n - 1)]
+        tags += [f"{part}-{kind}" for part in inner]
+    assert entities(tags) == expected
+
+
+def test_entities_count_once_borders_and_type_are_right() -> None:
+    labels = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
+    predictions = [["B-PER", "O", "O", "B-LOC"], ["B-ORG", "B-LOC"]]
+    scores = entity_scores(labels, predictions)
+    assert scores.precision == 1 / 4
+    assert scores.recall == 1 / 3
+    assert scores.f1 == pytest.approx(2 / 7)
+    assert token_accuracy(labels, predictions) == 3 / 6
+
+
+def test_tags_mark_entities_only_where_all_do() -> None:
+    assert marks_entities(("O", "B-X", "I-X"))
+    assert not marks_entities(("NOUN", "VERB"))
+    assert not marks_entities(("O",))
+    assert not marks_entities(("O", "B-X", "NOUN"))
+    assert not marks_entities(("B-", "O"))
+
+
+def test_metrics_of_no_sentence_are_zero() -> None:
+    assert set(tagging_metrics([], [], ("O", "B-X")).values()) == {0.0}

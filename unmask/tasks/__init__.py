@@ -1,0 +1,1 @@
+"""What is learned: kinds of tasks, their files, suites of benchmarks, and metrics."""

@@ -1,0 +1,95 @@
+"""Metrics of sets of labels, by scikit-learn: of a text any number of labels may be true.
+
+Where scikit-learn warns, it says 0, and so do these.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from unmask.tasks.metrics.classification import accuracy, f1, scikit_learn
+from unmask.tasks.metrics.regression import check_finite
+
+
+def subset_accuracy(
+    labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
+) -> float:
+    """Compute the share of texts all of whose labels are right; 0 of nothing."""
+    correct = (labels == predictions).all(1)
+    return accuracy(np.ones(len(labels), np.int64), correct.astype(np.int64))
+
+
+def micro_f1(
+    labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
+) -> float:
+    """Compute the F1 of all labels of all texts as one; 0 where none is true or predicted."""
+    return f1(labels.astype(np.int64).reshape(-1), predictions.astype(np.int64).reshape(-1))
+
+
+def macro_f1(
+    labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
+) -> float:
+    """Compute the mean F1 of all labels; that of a label never true and never predicted is 0."""
+    columns = zip(labels.T.astype(np.int64), predictions.T.astype(np.int64), strict=True)
+    scores = [f1(one, predicted) for one, predicted in columns]
+    return float(np.mean(scores)) if scores else 0.0
+
+
+def ranking_precision(
+    labels: Bool[np.ndarray, "n labels"], scores: Float[np.ndarray, "n labels"]
+) -> float:
+    """Compute label-ranking average precision; 0 of nothing.
+
+    Of each true label the share of true ones among those that score no less, averaged over the
+    labels of a text, then over texts (Schapire and Singer 2000, doi:10.1023/A:1007649029923). A
+    text of which all labels are true, or none, counts 1.
+
+    Raises:
+        FloatingPointError: a score is not finite.
+    """
+    check_finite(scores)
+    if not len(labels):
+        return 0.0
+    with scikit_learn() as sklearn:
+        return float(sklearn.label_ranking_average_precision_score(labels, scores))
+
+
+def mean_average_precision(
+    labels: Bool[np.ndarray, "n labels"], scores: Float[np.ndarray, "n labels"]
+) -> float:
+    """Compute the mean over labels of the area under precision by recall, without interpolation.
+
+    That of a label which is never true is 0.
+
+    Raises:
+        FloatingPointError: a score is not finite.
+    """
+    check_finite(scores)
+    with scikit_learn() as sklearn:
+        each = [
+            sklearn.average_precision_score(one, score) if one.any() else 0.0
+            for one, score in zip(labels.T, scores.T, strict=True)
+        ]
+    return float(np.mean(each)) if each else 0.0
+
+
+def multilabel_metrics(
+    labels: Bool[np.ndarray, "n labels"],
+    predictions: Bool[np.ndarray, "n labels"],
+    scores: Float[np.ndarray, "n labels"] | None = None,
+) -> dict[str, float]:
+    """Compute all metrics of sets of labels; those of rankings only where there are scores.
+
+    Raises:
+        FloatingPointError: a score is not finite.
+    """
+    found = {
+        "micro_f1": micro_f1(labels, predictions),
+        "macro_f1": macro_f1(labels, predictions),
+        "subset_accuracy": subset_accuracy(labels, predictions),
+    }
+    if scores is None:
+        return found
+    return found | {
+        "ranking_precision": ranking_precision(labels, scores),
+        "mean_average_precision": mean_average_precision(labels, scores),
+    }

@@ -1,0 +1,93 @@
+"""Metrics of numbers: correlations by SciPy, and the mean squared error by scikit-learn.
+
+Every metric is a number for any finite numbers; what is not finite is an error, not a score.
+"""
+
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from unmask.tasks.metrics.classification import scikit_learn
+
+
+def pearson(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]) -> float:
+    """Compute the linear correlation; 0 where either side does not vary.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+    """
+    x, y = _scaled(labels), _scaled(predictions)
+    if x is None or y is None:
+        return 0.0
+    from scipy.stats import pearsonr
+
+    return float(cast("Any", pearsonr(x, y)).statistic)
+
+
+def spearman(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]) -> float:
+    """Compute the correlation of ranks, equal numbers sharing theirs; 0 where a side is constant.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+    """
+    check_finite(labels, predictions)
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(labels), rankdata(predictions))
+
+
+def mean_squared_error(
+    labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]
+) -> float:
+    """Compute the mean squared difference; 0 of nothing.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+    """
+    check_finite(labels, predictions)
+    if not len(labels):
+        return 0.0
+    with scikit_learn() as sklearn:
+        return float(sklearn.mean_squared_error(labels, predictions))
+
+
+def regression_metrics(
+    labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]
+) -> dict[str, float]:
+    """Compute all metrics of a regression.
+
+    Raises:
+        FloatingPointError: a number is not finite.
+    """
+    return {
+        "pearson": pearson(labels, predictions),
+        "spearman": spearman(labels, predictions),
+        "mean_squared_error": mean_squared_error(labels, predictions),
+    }
+
+
+def check_finite(*arrays: np.ndarray) -> None:
+    """Refuse numbers that are none.
+
+    Raises:
+        FloatingPointError: one is not finite.
+    """
+    if not all(np.isfinite(a).all() for a in arrays):
+        raise FloatingPointError("a number to be scored is not finite: the model has diverged")
+
+
+def _scaled(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
+    """Map to [-1, 1], which no correlation notices, so that no square overflows or vanishes.
+
+    None where nothing varies.
+    """
+    check_finite(x)
+    if len(x) < 2:
+        return None
+    x = x.astype(np.float64)
+    low, high = float(x.min()), float(x.max())
+    half = high / 2 - low / 2
+    if half == 0:
+        return None
+    return (x / 2 - (high / 4 + low / 4)) / half
