@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from pretraining import resident
 
-from unmask.finetuning import tables
 from unmask.serving.finetune import finetune
+from unmask.tasks.readers import tables
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 METHODS = (

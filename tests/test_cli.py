@@ -155,8 +155,8 @@ def test_every_command_takes_json(name: str, command: Any) -> None:
     ("command", "option"), [("study", "name"), ("finetune", "tasks")], ids=["studies", "suites"]
 )
 def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
-    from unmask.finetuning.suites import SUITES
     from unmask.studies.catalogue import STUDIES
+    from unmask.tasks.bundled_suites import SUITES
 
     (said,) = (one.help for one in dict(TREE)[command].params if one.name == option)
     assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in said

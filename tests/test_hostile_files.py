@@ -14,13 +14,15 @@ from unmask.checkpoints.folder import problem, read_progress
 from unmask.config import read_toml
 from unmask.evaluation import prompts
 from unmask.files import DEEPEST, check_depth, parsed, read_json, read_object
-from unmask.finetuning import benchmark, search, suite, tables
+from unmask.finetuning import search, suite
 from unmask.finetuning.job import recorded
 from unmask.finetuning.mixture import read_mixture
 from unmask.finetuning.predict import read_task
 from unmask.serving.folders import read_facts
 from unmask.serving.record import read_record
 from unmask.studies.study import read_study
+from unmask.tasks import benchmark
+from unmask.tasks.readers import tables
 from unmask.text.corpus import documents
 from unmask.tokens.manifest import read_manifest
 from unmask.training import recipe
@@ -51,8 +53,8 @@ READERS = {
     "checkpoints/tensors.py": "_opened, _read_pickled",
     "checkpoints/llama2c.py": "tensors",
     "checkpoints/huggingface.py": "locate",
-    "finetuning/benchmark.py": "fetch",
-    "finetuning/tables.py": "_parquet",
+    "tasks/benchmark.py": "fetch",
+    "tasks/readers/tables.py": "_parquet",
     "text/records.py": "_parquet",
     "text/hub.py": "_hub_rows",
     "text/compressed.py": "_new",

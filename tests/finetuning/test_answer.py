@@ -10,7 +10,7 @@ import toy_models as toy
 
 import unmask
 from unmask.config import from_dict
-from unmask.finetuning import by_span, tables
+from unmask.finetuning import by_span
 from unmask.finetuning.by_span import BySpan, Spoken
 from unmask.finetuning.kinds.answer import ANSWER, AnswerOptions
 from unmask.finetuning.kinds.catalogue import ask, heads_for, options
@@ -19,6 +19,7 @@ from unmask.finetuning.score import score_file
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.serving.finetune import finetune
+from unmask.tasks.readers import tables
 
 COLUMNS = Columns(texts=("question", "context"), label="answers")
 

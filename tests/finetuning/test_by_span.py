@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE
-from unmask.finetuning import by_span, tables
+from unmask.finetuning import by_span
 from unmask.finetuning.ask import Question
 from unmask.finetuning.by_span import BySpan, fullest, tokens_of, windows
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
@@ -21,6 +21,7 @@ from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.spans import END, START
 from unmask.hiding.collate import pad
 from unmask.published.catalogue import MODELS
+from unmask.tasks.readers import tables
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordPiece
 

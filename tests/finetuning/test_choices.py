@@ -7,8 +7,8 @@ import pytest
 
 from unmask.finetuning import choices
 from unmask.finetuning.choices import find_columns, find_texts, numbering_of, read_choices
-from unmask.finetuning.tables import Table, read
 from unmask.finetuning.tasks import Columns
+from unmask.tasks.readers.tables import Table, read
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "multiple_choice"
 OPTIONS = [("rain", "snow", "wind"), ("a cat", "a dog", "a cow"), ("red", "green", "blue")]

@@ -278,7 +278,7 @@ def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one
 
 
 def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
-    from unmask.finetuning.tables import read
+    from unmask.tasks.readers.tables import read
 
     kind = TASK_KINDS["cloze"]
     rows = toy.write(tmp_path / "one.tsv", [("a", "b")])

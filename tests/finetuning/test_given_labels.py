@@ -9,9 +9,9 @@ import toy_models as toy
 
 from unmask.finetuning import plan, reading
 from unmask.finetuning.plan import Tuning
-from unmask.finetuning.suites import find
 from unmask.finetuning.tasks import Item
 from unmask.serving.finetune import finetune
+from unmask.tasks.bundled_suites import find_suite
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
@@ -47,7 +47,7 @@ def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
-    entries, _ = find("tags", SHARED)
+    entries, _ = find_suite("tags", SHARED)
     entry = next(one for one in entries if one.name == "CoNLL-2000")
     asked = of(
         Path(entry.train), "tag", test=entry.test, text=entry.text, label=entry.label,

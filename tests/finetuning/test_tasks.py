@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from unmask.finetuning import reading, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, choose_metric
-from unmask.finetuning.tables import Table, read
 from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.tasks.readers.tables import Table, read
 
 
 def table(columns: str, *rows: tuple[object, ...]) -> Table:

@@ -12,8 +12,8 @@ import numpy as np
 
 from unmask.config import read_named
 from unmask.evaluation.answers import AnyAnswer, Item, Prompted, Row, Said
-from unmask.finetuning import tables
-from unmask.finetuning.benchmark import there
+from unmask.tasks.benchmark import there
+from unmask.tasks.readers import tables
 
 TOGETHER = 128
 """Items that are asked together."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from unmask.finetuning import reading
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, listed, named
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_type_hints
 import numpy as np
 
 from unmask.config import MOST_RATE, check, to_dict
-from unmask.finetuning import reading, tables, tasks
+from unmask.finetuning import reading, tasks
 from unmask.finetuning.forms import form_of, plain_form
 from unmask.finetuning.in_domain import InDomain
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
@@ -19,6 +19,7 @@ from unmask.finetuning.methods import Full, Gradual, Method, Shape, SourceEncode
 from unmask.finetuning.mixture import Mixture, is_mixture, read_mixture
 from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
+from unmask.tasks.readers import tables
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed

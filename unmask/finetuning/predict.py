@@ -26,11 +26,11 @@ from unmask.finetuning.ask import (
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.kinds.files import find_text_or_pair
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
+from unmask.tasks.readers.tables import Table
 from unmask.text.records import listed
 
 _log = logging.getLogger(__name__)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.checkpoints.huggingface import Opened
-from unmask.finetuning import tables
 from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.predict import BATCH_TOKENS, counted, loss, named, say, task_of
 from unmask.finetuning.task_metrics import compute_metrics
 from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
+from unmask.tasks.readers import tables
 from unmask.text.lines import EncodingErrors
 
 

@@ -19,13 +19,13 @@ from unmask.checkpoints.huggingface import Opened
 from unmask.config import from_dict, to_dict
 from unmask.files import read_object, sweep, write_whole
 from unmask.finetuning import results
-from unmask.finetuning.benchmark import Entry, fetched
 from unmask.finetuning.job import check_same
 from unmask.finetuning.methods import Method, Shape, method_of, word_of
 from unmask.finetuning.plan import RANDOM, Tuning, Word
-from unmask.finetuning.suites import find
 from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
+from unmask.tasks.benchmark import Entry, fetched
+from unmask.tasks.bundled_suites import find_suite
 from unmask.tasks.metrics.metric import METRICS
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
@@ -184,7 +184,7 @@ def finetune_suite(
 
     Args:
         base: as for `finetune`.
-        tasks: a name of `unmask.finetuning.suites.SUITES`: glue, nli, tags, ...; or a TOML file.
+        tasks: a name of `unmask.tasks.bundled_suites.SUITES`: glue, nli, tags, ...; or a TOML file.
         out: a folder, in which each benchmark has one.
         data: where the suite's files are. None: they are fetched from the Hub.
         rows: learn from so many rows of each training file.
@@ -281,7 +281,7 @@ def _all(
 ) -> SuiteRun:
     """Run all benchmarks that are left, each as the template says but for what is its own."""
     suite, folder = template.train, out
-    entries, notes = find(suite, data, tested=tested)
+    entries, notes = find_suite(suite, data, tested=tested)
     places = _places(entries)
     _check_place(folder, suite, resume)
     if resume and (folder / FACTS).is_file():

@@ -22,7 +22,6 @@ from unmask.config import from_dict, to_dict
 from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
 from unmask.evaluation.embed import Pooling, embed
 from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.finetuning import tables
 from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.generate import in_languages
@@ -48,6 +47,7 @@ from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.published.fit import objective_of
 from unmask.serving.folders import Format, read_facts, save_model
+from unmask.tasks.readers import tables
 from unmask.text.lines import EncodingErrors
 from unmask.text.mix import called, named_documents
 from unmask.tokens.tokenizer import Tokenizer

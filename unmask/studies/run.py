@@ -12,10 +12,8 @@ from unmask.channels import Stream, tell
 from unmask.checkpoints.folder import claim
 from unmask.config import from_dict, to_dict
 from unmask.files import read_object, sweep, write_whole
-from unmask.finetuning.benchmark import there
 from unmask.finetuning.results import as_json
 from unmask.finetuning.suite import Ran, finetune_suite
-from unmask.finetuning.suites import find
 from unmask.published.card import Published
 from unmask.published.catalogue import published
 from unmask.serving.folders import read_facts
@@ -29,6 +27,8 @@ from unmask.studies.catalogue import find_study
 from unmask.studies.show import PICTURE, draw, markdown
 from unmask.studies.studied import Outcome, Studied
 from unmask.studies.study import Cell, Study
+from unmask.tasks.benchmark import there
+from unmask.tasks.bundled_suites import find_suite
 from unmask.training import parallel
 from unmask.training import recipe as recipes
 from unmask.training.aside import for_the_report
@@ -109,7 +109,7 @@ def run_study(
     places = None if tasks_data is None else Path(tasks_data)
     for cell in whole.cells:
         _own_text(cell, places)
-    benchmarks, _ = find(whole.tasks, places, tested=False)
+    benchmarks, _ = find_suite(whole.tasks, places, tested=False)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _Job(
         study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,

@@ -9,9 +9,9 @@ from typing import Any
 
 from unmask.config import read_named, to_dict
 from unmask.finetuning.methods import method_of
-from unmask.finetuning.suites import SUITES
 from unmask.hiding.objectives import Objective
 from unmask.published.catalogue import published
+from unmask.tasks.bundled_suites import SUITES
 from unmask.vectors.learning import Method
 
 _FOLDER = re.compile(r"\w[\w.+-]{,99}")
@@ -74,7 +74,7 @@ class Study:
     """What is to be found out, in a line."""
     cells: tuple[Cell, ...]
     tasks: str
-    """A name of `unmask.finetuning.suites.SUITES`, or a .toml file with a suite."""
+    """A name of `unmask.tasks.bundled_suites.SUITES`, or a .toml file with a suite."""
     tokens: int
     """That each cell reads, padding included; see `Cell.reads`."""
     changes: tuple[str, ...] = ()

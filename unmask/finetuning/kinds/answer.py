@@ -14,12 +14,12 @@ from unmask.finetuning import reading
 from unmask.finetuning.ask import SPANS, Ask, in_words
 from unmask.finetuning.by_span import BySpan, around_context
 from unmask.finetuning.kinds.files import Files, as_record, refuse_choices
-from unmask.finetuning.squad import answers_of
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published, spans
 from unmask.tasks.metrics.question_answering import answer_metrics
+from unmask.tasks.readers.squad import answers_of
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer

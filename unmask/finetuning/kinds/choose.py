@@ -20,12 +20,12 @@ from unmask.finetuning.choices import (
 from unmask.finetuning.kinds.classify import label_heads
 from unmask.finetuning.kinds.files import Files, as_record
 from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import Choice
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.classification import accuracy
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer

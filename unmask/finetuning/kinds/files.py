@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from unmask.finetuning import reading
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 

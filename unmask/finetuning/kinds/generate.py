@@ -15,7 +15,6 @@ from unmask.finetuning.by_text import ByText
 from unmask.finetuning.forms import TEXT_LIBRARIES, Form, form_of, plain_form
 from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.generation.settings import Beam, Greedy
 from unmask.heads.language import AfterSource, ByMask, ByNext
@@ -24,6 +23,7 @@ from unmask.published.card import Published
 from unmask.tasks.metrics import generation
 from unmask.tasks.metrics.metric import MEAN
 from unmask.tasks.metrics.question_answering import answer_metrics
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer

@@ -16,12 +16,12 @@ from unmask.finetuning.ask import LABEL, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
 from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
 from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import AnyOf
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.multilabel import multilabel_metrics
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 from unmask.tokens.tokenizer import Tokenizer

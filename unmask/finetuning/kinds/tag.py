@@ -9,16 +9,16 @@ from unmask.config import from_dict
 from unmask.finetuning import reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.conll import WORDS
 from unmask.finetuning.kinds.classify import most_frequent
 from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
 from unmask.finetuning.spans import Scheme, impossible, scheme_of, unread
-from unmask.finetuning.tables import Table
 from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.heads.recurrent import RecurrentTags
 from unmask.published.card import Published, token_labels
 from unmask.tasks.metrics.tagging import SCHEMES, marks_entities, tagging_metrics
+from unmask.tasks.readers.conll import WORDS
+from unmask.tasks.readers.tables import Table
 from unmask.text.lines import EncodingErrors, parts
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning import squad, tables
-from unmask.finetuning.tables import read
+from unmask.tasks.readers import squad, tables
+from unmask.tasks.readers.tables import read
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [("a b", "x"), ("c, d", "y"), ('"e" f', "x")]

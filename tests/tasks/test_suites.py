@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +10,17 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from unmask.config import from_dict, to_dict
 from unmask.finetuning import reading
-from unmask.finetuning.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
 from unmask.finetuning.choices import numbering_of, read_choices
 from unmask.finetuning.forms import plain_form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.squad import answers_of
-from unmask.finetuning.suites import SUITES, find
-from unmask.finetuning.tables import Table, read
 from unmask.finetuning.tasks import Columns
+from unmask.tasks.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
+from unmask.tasks.bundled_suites import FOLDER, SUITES, find_suite
 from unmask.tasks.metrics.metric import METRICS
+from unmask.tasks.readers.squad import answers_of
+from unmask.tasks.readers.tables import Table, read
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -86,7 +88,7 @@ def by_name(entries: list[Entry]) -> dict[str, Entry]:
 
 
 def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
-    found = by_name(find("glue", glue)[0])
+    found = by_name(find_suite("glue", glue)[0])
     assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B"]
     cola, mrpc = found["CoLA"], found["MRPC"]
     assert cola.columns == ("source", "label", "original_mark", "sentence")
@@ -95,18 +97,18 @@ def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
     assert (mrpc.dev, mrpc.test) == (str(glue / "MRPC/dev.tsv"), None)
     assert found["SST-2"].train == str(glue / "SST-2/train.tsv.xz")
     put(glue, "CoLA/train.tsv", "source\tlabel\toriginal_mark\tsentence\na\t1\t\tThey sang.\n")
-    assert by_name(find("glue", glue)[0])["CoLA"].columns == ()
+    assert by_name(find_suite("glue", glue)[0])["CoLA"].columns == ()
 
 
 def test_a_folder_of_the_suite_within_the_given_one_is_found_too(glue: Path) -> None:
     (glue / "glue").mkdir()
     for name in ("CoLA", "MRPC", "STS-B", "SST-2", "RTE"):
         (glue / name).rename(glue / "glue" / name)
-    assert by_name(find("glue", glue)[0])["CoLA"].train == str(glue / "glue/CoLA/train.tsv")
+    assert by_name(find_suite("glue", glue)[0])["CoLA"].train == str(glue / "glue/CoLA/train.tsv")
 
 
 def test_what_is_missing_is_said(glue: Path) -> None:
-    notes = find("glue", glue)[1]
+    notes = find_suite("glue", glue)[1]
     assert "QNLI is left out: there is no QNLI/train.tsv" in notes
     assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
     rte = glue / "RTE/train.tsv"
@@ -114,7 +116,7 @@ def test_what_is_missing_is_said(glue: Path) -> None:
         "'sentence2', 'gold')" in notes  # fmt: skip
     test = glue / "STS-B/test.tsv"
     assert f"STS-B has no test file: {test} has no column 'score'" in " ".join(notes)
-    untested, notes = find("glue", glue, tested=False)
+    untested, notes = find_suite("glue", glue, tested=False)
     assert {entry.test for entry in untested} == {None}
     assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
     assert "test file" not in " ".join(notes)
@@ -126,29 +128,29 @@ def test_what_is_looked_for_is_listed_once_and_a_note_is_of_its_suite_alone(
 ) -> None:
     (tmp_path / "void").mkdir()
     with pytest.raises(FileNotFoundError) as caught:
-        find("glue", tmp_path / "void")
+        find_suite("glue", tmp_path / "void")
     assert str(caught.value).count("CoLA/train.tsv") == 1
-    assert any("GLUE's own average" in note for note in find("glue", glue)[1])
-    assert not any("GLUE" in note for note in find("topics")[1])
+    assert any("GLUE's own average" in note for note in find_suite("glue", glue)[1])
+    assert not any("GLUE" in note for note in find_suite("topics")[1])
 
 
 def test_what_learns_from_others_needs_its_own_test_file(tmp_path: Path) -> None:
     put(tmp_path, "squad/train-v1.1.json", "{}")
-    found, notes = find("questions", tmp_path)
+    found, notes = find_suite("questions", tmp_path)
     assert list(by_name(found)) == ["SQuAD"]
     assert "XQuAD English is left out: there is no xquad/xquad.en.json" in notes
     put(tmp_path, "xquad/xquad.en.json", "{}")
-    assert by_name(find("questions", tmp_path)[0])["XQuAD English"].dev is None
+    assert by_name(find_suite("questions", tmp_path)[0])["XQuAD English"].dev is None
 
 
 def test_an_unknown_suite_or_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown suite 'glu'; did you mean 'glue'\? \(known: "
                        r"as-text, choices, glue, .*\); or name a TOML file"):  # fmt: skip
-        find("glu", tmp_path)
+        find_suite("glu", tmp_path)
     with pytest.raises(FileNotFoundError, match="none: no such folder"):
-        find("glue", tmp_path / "none")
+        find_suite("glue", tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"nothing of the suite 'glue' is there .*CoLA/tr"):
-        find("glue", tmp_path)
+        find_suite("glue", tmp_path)
 
 
 OWN = """
@@ -169,7 +171,7 @@ files = [{train = "pairs.jsonl"}, {train = "hf:owner/pairs::train"}]
 def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
     path = put(tmp_path, "mine.toml", OWN)
     put(tmp_path, "sms/train.tsv", "kind\tmessage\nham\thi\n")
-    (spam, pairs), notes = find(str(path))
+    (spam, pairs), notes = find_suite(str(path))
     assert (spam.train, spam.text, spam.label) == (
         str(tmp_path / "sms/train.tsv"), ("message",), "kind",
     )  # fmt: skip
@@ -177,9 +179,11 @@ def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
     assert notes == ["spam has no dev file: there is no sms/dev.tsv"]
     assert (pairs.train, pairs.text, pairs.metric) == ("hf:owner/pairs::train", (), "macro_f1")
     put(tmp_path, "pairs.jsonl", "{}")
-    assert find(str(path))[0][1].train == str(tmp_path / "pairs.jsonl")
+    assert find_suite(str(path))[0][1].train == str(tmp_path / "pairs.jsonl")
     (tmp_path / "data").mkdir()
-    assert [entry.name for entry in find(str(path), tmp_path / "data")[0]] == ["here or there"]
+    assert [entry.name for entry in find_suite(str(path), tmp_path / "data")[0]] == [
+        "here or there"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -201,14 +205,14 @@ def test_a_suite_of_ones_own_is_read_from_toml(tmp_path: Path) -> None:
 def test_each_mistake_in_toml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = put(tmp_path, "mine.toml", text)
     with pytest.raises(ValueError, match=message) as caught:
-        find(str(path))
+        find_suite(str(path))
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
 
 def test_a_toml_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.toml: no such file"):
-        find(str(tmp_path / "none.toml"))
+        find_suite(str(tmp_path / "none.toml"))
 
 
 def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: Path) -> None:
@@ -216,7 +220,7 @@ def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: P
     for split in ("train", "dev", "test"):
         line = {"source": ["We ask.", "We answer."], "target": ["An answer.", "It is known."]}
         put(tmp_path, f"SciTLDR-A/{split}.jsonl", json.dumps(line) + "\n")
-    (entry,), _ = find("summaries", tmp_path)
+    (entry,), _ = find_suite("summaries", tmp_path)
     table = read(entry.train, header=entry.columns)
     columns = Columns(texts=entry.text, label=entry.label)
     files = TASK_KINDS[entry.task].files
@@ -232,14 +236,14 @@ def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> N
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", never)
     for name, suite in SUITES.items():
-        found, notes = find(name)
+        found, notes = find_suite(name)
         left_out = {note.split(" is left out")[0] for note in notes}
         assert [e.name for e in found] == [
             one.name for one in suite.benchmarks if one.name not in left_out
         ]
         assert all(entry.train.startswith("hf:") for entry in found)
-    assert by_name(find("glue")[0])["MNLI"].dev == "hf:nyu-mll/glue:mnli:validation_matched"
-    assert "ROC story cloze is left out: it is not on the Hub" in find("choices")[1][0]
+    assert by_name(find_suite("glue")[0])["MNLI"].dev == "hf:nyu-mll/glue:mnli:validation_matched"
+    assert "ROC story cloze is left out: it is not on the Hub" in find_suite("choices")[1][0]
 
 
 @pytest.fixture
@@ -267,7 +271,7 @@ def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
 
 
 def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hub) -> None:
-    entry = fetched(by_name(find("glue")[0])["SST-2"])
+    entry = fetched(by_name(find_suite("glue")[0])["SST-2"])
     assert hub == [
         ("nyu-mll/glue", "sst2/train/*.parquet"), ("nyu-mll/glue", "sst2/validation/*.parquet"),
     ]  # fmt: skip
@@ -352,7 +356,7 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 def test_all_that_the_shared_data_hold_is_found() -> None:
-    found = [entry for name in SUITES for entry in find(name, SHARED)[0]]
+    found = [entry for name in SUITES for entry in find_suite(name, SHARED)[0]]
     whole = [entry.name for entry in found if entry.rows is None]
     assert list(dict.fromkeys(whole)) == list(PUBLISHED)
     files = {entry.train for entry in found if entry.rows is None}
@@ -361,7 +365,7 @@ def test_all_that_the_shared_data_hold_is_found() -> None:
 
 def check(suite: str, name: str) -> None:
     """Read all files of a benchmark, and check their rows, columns and labels."""
-    entry = by_name(find(suite, SHARED)[0])[name]
+    entry = by_name(find_suite(suite, SHARED)[0])[name]
     known: set[str] = set()
     for path, n in zip((entry.train, entry.dev, entry.test), PUBLISHED[name], strict=True):
         assert (path is None) == (n is None)
@@ -396,3 +400,43 @@ def test_columns_and_labels_are_as_the_small_files_have_them(suite: str, name: s
 @pytest.mark.parametrize(("suite", "name"), [one for one in BENCHMARKS if one[1] in PUBLISHED])
 def test_columns_and_labels_are_as_all_files_have_them(suite: str, name: str) -> None:
     check(suite, name)
+
+
+def test_every_bundled_suite_is_a_file_that_can_be_read() -> None:
+    files = sorted(FOLDER.glob("*.toml"))
+    assert [path.stem for path in files] == list(SUITES)
+    assert len(SUITES) == len(files) >= 14
+    assert all(suite.name == name for name, suite in SUITES.items())
+    with pytest.raises(KeyError):
+        SUITES["../suites/glue"]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_bundled_benchmarks_name_their_papers_columns_and_metrics(name: str) -> None:
+    for one in SUITES[name].benchmarks:
+        assert re.search(r"arXiv:\d{4}\.\d{4,5}|aclanthology\.org/\w|doi:10\.", one.paper), one.name
+        assert one.metric in METRICS
+        assert all(files.text and files.label for files in one.files), one.name
+        assert from_dict(Benchmark, to_dict(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "changed"),
+    [
+        ("as-text", ("glue", "sick"), {"task", "labels", "metric", "options"}),
+        ("text-to-text", ("glue", "sick", "summaries"), set()),
+        ("tagger", ("tags",), {"options"}),
+        ("imdb-few", ("sentiment",), {"name", "rows"}),
+        ("trec-few", ("topics",), {"name", "rows"}),
+    ],
+)
+def test_a_benchmark_in_two_suites_has_the_same_files(name: str, of, changed: set[str]) -> None:
+    """Suites are written out, so what they share is written twice: here it is compared."""
+    theirs = {one.name: one for suite in of for one in SUITES[suite].benchmarks}
+    for one in SUITES[name].benchmarks:
+        other = theirs.get(one.name.split(",")[0])
+        if other is None:  # the suite's own, or one that is in another suite of the same tasks
+            assert one.name == "AESLC"
+            other = next(o for o in SUITES["summaries"].benchmarks if o.name == "AESLC")
+        same = {field: getattr(other, field) for field in changed}
+        assert replace(one, **same) == other

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.config import read_named
-from unmask.finetuning.tables import header
+from unmask.tasks.readers.tables import header
 from unmask.text.compressed import COMPRESSIONS
 from unmask.text.hub import parts
 from unmask.text.records import listed

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from unmask.files import LARGEST, parsed
-from unmask.finetuning import conll, squad
-from unmask.finetuning.class_names import class_names, with_names
+from unmask.tasks.readers import conll, squad
+from unmask.tasks.readers.class_names import class_names, with_names
 from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
 from unmask.text.lines import EncodingErrors, blank, decoded
 from unmask.text.records import (

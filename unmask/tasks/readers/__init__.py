@@ -1,0 +1,1 @@
+"""Files of rows: tables, Parquet, JSON lines, CoNLL and SQuAD, read by one reader."""
