@@ -1,4 +1,4 @@
-"""Settings of the whole suite: one thread a worker, no network, and what is quick.
+"""Settings of the whole suite: one thread a worker, no network, what is quick, checked types.
 
 `make test` runs what is quick, `make test-all` everything. Of a test with many cases
 `@pytest.mark.quick("bert", "t5")` keeps in the quick suite those in whose id these words stand
@@ -6,11 +6,16 @@
 the other cases are slow.
 """
 
+import inspect
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import beartype
+import jaxtyping
 import pytest
 
 # Workers that share cores and all compute in several threads wait for each other most of the time.
@@ -21,12 +26,40 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("properties", "finetuning", "vectors"))]
 sys.path.append(str(HERE.parent / "examples"))
 
+from quick_cases import named  # noqa: E402  (found on the path above)
 
-def _named(cases: list[str], words: tuple[str, ...]) -> set[str]:
-    """Return the ids that a word is, or, where none is, those in which it stands between dashes."""
-    whole = set(words) & set(cases)
-    parts = [word for word in words if word not in whole]
-    return whole | {c for c in cases if any(f"-{word}-" in f"-{c}-" for word in parts)}
+
+def _names_an_array(hint: Any) -> bool:
+    """Say whether an annotation holds an array's type, or a string that may name one."""
+    if isinstance(hint, str):
+        return True
+    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+        return True
+    parts = getattr(hint, "__args__", ())
+    return isinstance(parts, tuple) and any(_names_an_array(part) for part in parts)
+
+
+def _jaxtyped_where_arrays_are(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
+    """Check functions without arrays by beartype alone.
+
+    jaxtyping binds the arguments of every call to look for shapes, and builds two functions more
+    for each that is imported; where no shape is named, beartype checks as much without.
+    """
+
+    def checked(*, typechecker: Any) -> Callable[[Any], Any]:
+        def decorate(known: Any) -> Any:
+            if inspect.isfunction(known):
+                hints = known.__annotations__.values()
+                if not any(_names_an_array(hint) for hint in hints):
+                    return beartype.beartype(known)
+            return jaxtyped(typechecker=typechecker)(known)
+
+        return decorate
+
+    return checked
+
+
+jaxtyping.jaxtyped = _jaxtyped_where_arrays_are(jaxtyping.jaxtyped)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             tests[item.nodeid.removesuffix(f"[{case}]")][case] = item
     for test, cases in tests.items():
         words = next(iter(cases.values())).get_closest_marker("quick").args
-        quick = _named(list(cases), words)
+        quick = named(list(cases), words)
         if len(cases) > 1 and not quick:
             raise pytest.UsageError(f"{test}: its mark `quick` names none of its cases")
         for case in cases.keys() - quick:

@@ -210,6 +210,7 @@ class Killed(Exception):
     """The process is gone."""
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("unilm", tmp_path / "base")

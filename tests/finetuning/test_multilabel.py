@@ -188,6 +188,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
     assert torch.equal(same.logits, out.logits)
 
 
+@pytest.mark.quick("bert")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) -> None:
     train = jsonl(tmp_path / "train.jsonl", some(240, 0))

@@ -285,6 +285,7 @@ def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_pa
     assert config["architectures"] == ["BertForSequenceClassification"]
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base")
