@@ -38,7 +38,7 @@ from methods import BENCHES, DATA, cut
 
 from unmask.finetuning import plan
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.tasks import Item, Kind, Task, Truth
+from unmask.tasks.task import Item, Kind, Task, Truth
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")
 SETTINGS: dict[str, Any] = {

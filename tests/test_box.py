@@ -15,10 +15,10 @@ from unmask.batch import Batch, Visibility
 from unmask.box import BOX
 from unmask.checkpoints.huggingface import locate, open_folder
 from unmask.finetuning.begin import begin
-from unmask.finetuning.tasks import Columns, Task
 from unmask.serving.describe import describe
 from unmask.serving.pipeline import Pipeline, load
 from unmask.serving.pretrain import pretrain
+from unmask.tasks.task import Columns, Task
 
 NAME = "unmask-mini-en"
 TASK = Task(

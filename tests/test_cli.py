@@ -165,10 +165,10 @@ def test_the_help_names_all_studies_and_suites(command: str, option: str) -> Non
 def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.continuations import Hide
     from unmask.evaluation.embed import Pooling
-    from unmask.finetuning.tasks import Kind
     from unmask.serving.align import Learning, MapName, Preparing
     from unmask.serving.folders import FORMATS
     from unmask.serving.word_map import Method
+    from unmask.tasks.task import Kind
     from unmask.text.corpus import Separator
     from unmask.text.lines import EncodingErrors
     from unmask.training.recipe import Precision

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from unmask.checkpoints.huggingface import open_folder, write_folder
 from unmask.finetuning.begin import begin
-from unmask.finetuning.tasks import Columns, Task
 from unmask.heads.labels import Labels
 from unmask.heads.pooler import Pooler
 from unmask.published.longformer import from_roberta
+from unmask.tasks.task import Columns, Task
 from unmask.tokens.tokenizer import learn
 from unmask.tokens.vocabulary import BERT as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, WordPiece

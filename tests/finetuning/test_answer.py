@@ -16,10 +16,10 @@ from unmask.finetuning.kinds.answer import ANSWER, AnswerOptions
 from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.predict import read_task, task_of
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.serving.finetune import finetune
 from unmask.tasks.readers import tables
+from unmask.tasks.task import Columns, Item, Task
 
 COLUMNS = Columns(texts=("question", "context"), label="answers")
 

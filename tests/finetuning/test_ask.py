@@ -15,8 +15,8 @@ from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.by_word import ByWord
 from unmask.finetuning.in_words import InWords, rounded
 from unmask.finetuning.kinds.catalogue import ask, heads_for
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.hiding.collate import pad
+from unmask.tasks.task import Columns, Item, Task
 
 ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")
 CLASSIFY = Task(does="classify", columns=ONE, labels=("no", "yes"), name="classify")

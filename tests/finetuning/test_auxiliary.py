@@ -15,10 +15,10 @@ from unmask.finetuning.auxiliary import with_language, with_next
 from unmask.finetuning.kinds.catalogue import ask, heads_for
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.predict import predict, read_task
-from unmask.finetuning.tasks import Columns, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
+from unmask.tasks.task import Columns, Task
 from unmask.training import loop
 from unmask.training.recipe import Recipe
 

@@ -10,8 +10,8 @@ import toy_models as toy
 
 from unmask.checkpoints.huggingface import open_folder
 from unmask.finetuning.begin import begin
-from unmask.finetuning.tasks import Columns, Task
 from unmask.heads.labels import Labels
+from unmask.tasks.task import Columns, Task
 from unmask.tokens.vocabulary import Words, vocabulary_of
 
 COLUMNS = Columns(texts=("text",), label="label")

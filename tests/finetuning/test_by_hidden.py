@@ -19,7 +19,6 @@ from unmask.finetuning.by_hidden import ByHidden
 from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.generation.decode import generate
 from unmask.generation.settings import decoding
 from unmask.heads.language import ByMask, Language
@@ -28,6 +27,7 @@ from unmask.hiding.collate import pad
 from unmask.model.architecture import Architecture
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
+from unmask.tasks.task import Columns, Item, Task
 
 ONE = Columns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}

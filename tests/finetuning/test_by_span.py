@@ -17,11 +17,11 @@ from unmask.finetuning.ask import Question
 from unmask.finetuning.by_span import BySpan, fullest, tokens_of, windows
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
 from unmask.finetuning.predict import say
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.spans import END, START
 from unmask.hiding.collate import pad
 from unmask.published.catalogue import MODELS
 from unmask.tasks.readers import tables
+from unmask.tasks.task import Columns, Item, Task
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordPiece
 

@@ -19,10 +19,10 @@ from unmask.finetuning.begin import begin
 from unmask.finetuning.by_choice import ByChoice, fit
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
 from unmask.finetuning.predict import predict, task_of
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
 from unmask.tasks.readers.tables import read
+from unmask.tasks.task import Columns, Item, Task
 from unmask.tokens.vocabulary import Special
 
 CLOSE = 1e-4

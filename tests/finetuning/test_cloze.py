@@ -18,12 +18,12 @@ from unmask.finetuning.kinds.cloze import cloze
 from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.patterns import Pattern
 from unmask.finetuning.predict import predict, read_task, say
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.hiding.collate import pad
 from unmask.published.catalogue import MODELS
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
+from unmask.tasks.task import Columns, Item, Task
 
 WORDS = {"no": "2", "yes": "8"}
 LONG = {"no": "2 3", "yes": "8 5"}

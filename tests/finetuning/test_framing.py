@@ -21,7 +21,6 @@ from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.framing import TOKENS, has_tokens
 from unmask.finetuning.kinds.catalogue import ask, options
 from unmask.finetuning.kinds.pooled import PoolOptions
-from unmask.finetuning.tasks import Columns, Item, Kind, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.language import Language
 from unmask.hiding.collate import pad
@@ -29,6 +28,7 @@ from unmask.model.architecture import Architecture
 from unmask.published.card import FineTuning
 from unmask.published.catalogue import MODELS
 from unmask.serving.finetune import finetune
+from unmask.tasks.task import Columns, Item, Kind, Task
 
 FAST = {
     "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",

@@ -19,12 +19,12 @@ from unmask.finetuning.plan import Tuning
 from unmask.finetuning.plan import read as plan_read
 from unmask.finetuning.predict import predict, read_task, say
 from unmask.finetuning.score import score, score_file
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import load
 from unmask.tasks.readers.tables import read
+from unmask.tasks.task import Columns, Item, Task
 
 ONE = Columns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning import plan, reading
+from unmask.finetuning import plan
 from unmask.finetuning.plan import Tuning
-from unmask.finetuning.tasks import Item
 from unmask.serving.finetune import finetune
 from unmask.tasks.bundled_suites import find_suite
+from unmask.tasks.readers import column_values
+from unmask.tasks.task import Item
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
@@ -86,7 +87,7 @@ def test_numbers_of_a_file_are_places_in_the_labels(tmp_path: Path) -> None:
 
 def test_only_numbers_that_all_have_a_name_are_read_as_names() -> None:
     def named(found: list[Item], *names: str) -> list:
-        return [item.truth for item in reading.with_names(found, names)]
+        return [item.truth for item in column_values.with_names(found, names)]
 
     assert named(items("0", "1", "1"), "a", "b") == ["a", "b", "b"]
     assert named(items(("0", "1"), ()), "a", "b") == [("a", "b"), ()]

@@ -268,7 +268,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
 
 def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
     from unmask.finetuning.kinds.catalogue import ask, options
-    from unmask.finetuning.tasks import Columns, Task
+    from unmask.tasks.task import Columns, Task
 
     data, card = read(write(tmp_path)), toy.card("t5")
     task = Task(
@@ -297,8 +297,8 @@ def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_pa
 
 def test_figures_of_several_tasks_have_their_names() -> None:
     from unmask.config import to_dict
-    from unmask.finetuning.forms import FORMS, Form
-    from unmask.finetuning.tasks import Columns, Item, Task
+    from unmask.tasks.task import Columns, Item, Task
+    from unmask.tasks.text_forms import FORMS, Form
 
     forms = {"sst2": FORMS["sst2"], "mine": Form(source="x {a}", target="b", metric="exact_match")}
     plain = {name: to_dict(form) for name, form in forms.items()}

@@ -15,11 +15,11 @@ from unmask.finetuning.ask import check_length
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
 from unmask.finetuning.predict import predict, task_of
 from unmask.finetuning.score import score
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import AnyOf
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
 from unmask.tasks.readers.tables import read
+from unmask.tasks.task import Columns, Item, Task
 
 CLOSE = 1e-4
 LABELS = ("cat", "moon", "sun")

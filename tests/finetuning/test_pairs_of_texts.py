@@ -16,11 +16,11 @@ from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, option
 from unmask.finetuning.kinds.generate import GenerateOptions
 from unmask.finetuning.plan import Tuning, paced
 from unmask.finetuning.predict import say
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.generation.decode import Decoding, generate
 from unmask.generation.settings import Beam
 from unmask.serving.finetune import finetune
 from unmask.tasks.readers.tables import read
+from unmask.tasks.task import Columns, Item, Task
 
 SHORT = {"terminal": None, "precision": "float32", "device": "cpu"}
 ONE = Columns(texts=("source",), label="target")

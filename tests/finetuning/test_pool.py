@@ -18,11 +18,11 @@ from unmask.finetuning import single as tuning_module
 from unmask.finetuning.begin import begin
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
 from unmask.finetuning.predict import predict
-from unmask.finetuning.tasks import Columns, Item, Kind, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.labels import Labels, LabelsHead
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
+from unmask.tasks.task import Columns, Item, Kind, Task
 
 KINDS: tuple[Kind, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
 FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}

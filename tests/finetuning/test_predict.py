@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unmask.checkpoints.huggingface import Opened, open_folder
 from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.predict import predict, read_task, task_of
-from unmask.finetuning.tasks import Columns, Task
+from unmask.tasks.task import Columns, Task
 
 CLOSE = 1e-4  # float32, in batches of other shapes
 ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")

@@ -9,7 +9,7 @@ from unmask.finetuning.by_span import Spoken
 from unmask.finetuning.by_word import Tagged
 from unmask.finetuning.error_analysis import list_errors
 from unmask.finetuning.kinds.catalogue import ask
-from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.tasks.task import Columns, Item, Task
 
 COLUMNS = Columns(texts=("text",), label="label")
 CLASSIFY = Task(does="classify", columns=COLUMNS, labels=("a", "b"))

@@ -22,13 +22,13 @@ from unmask.finetuning.kinds.catalogue import ask, heads_for, options
 from unmask.finetuning.kinds.tag import TAG, TagOptions
 from unmask.finetuning.plan import Tuning, read
 from unmask.finetuning.predict import predict, say
-from unmask.finetuning.spans import labels_of, may_follow
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.recurrent import RecurrentTags
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
 from unmask.tasks.metrics.tagging import entities
+from unmask.tasks.tag_schemes import labels_of, may_follow
+from unmask.tasks.task import Columns, Item, Task
 
 COLUMNS = Columns(texts=("words",), label="tags")
 LABELS = labels_of(("X", "Y"), "BIO")

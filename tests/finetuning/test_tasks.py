@@ -7,10 +7,10 @@ import toy_models as toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning import reading, tasks
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, choose_metric
-from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table, read
+from unmask.tasks.task import Columns, Item, Task, digest, split
 
 
 def table(columns: str, *rows: tuple[object, ...]) -> Table:
@@ -89,7 +89,7 @@ def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
 
 def test_labels_are_in_the_order_of_their_values() -> None:
     def order(*labels):
-        return reading.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
+        return column_values.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
 
     assert order("10", "9", "-1") == ("-1", "9", "10")
     assert order("b", "a", "10") == ("10", "a", "b")
@@ -136,9 +136,9 @@ def test_one_label_or_one_number_is_nothing_to_learn() -> None:
     with pytest.raises(
         ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
     ):
-        reading.labels_of(same, "some.tsv")
+        column_values.labels_of(same, "some.tsv")
     with pytest.raises(ValueError, match=r"some\.tsv: the number is 1\.0 in all 1 rows"):
-        reading.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
+        column_values.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
 
 
 def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
@@ -146,28 +146,28 @@ def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
     with pytest.raises(
         ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' is none of those"
     ):
-        reading.check_labels(strange, ("no", "yes"), "y")
+        column_values.check_labels(strange, ("no", "yes"), "y")
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
 def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
     found = [Item(texts=(str(i),), truth=x) for i, x in enumerate(labels)]
-    train, dev = tasks.split(found, 0.1, seed, where="x.tsv")
+    train, dev = split(found, 0.1, seed, where="x.tsv")
     assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
     for label in set(labels):
         n = labels.count(label)
         taken = sum(item.truth == label for item in dev)
         assert taken == (max(round(0.1 * n), 1) if n > 1 else 0)
-    assert tasks.split(found, 0.1, seed, where="x.tsv") == (train, dev)
+    assert split(found, 0.1, seed, where="x.tsv") == (train, dev)
 
 
 def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
     one = [Item(texts=("a",), truth=("x", "y"))]
     with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set some aside"):
-        tasks.split(one, where="x.tsv", what="sentences, parted by blank lines")
+        split(one, where="x.tsv", what="sentences, parted by blank lines")
     own = [Item(texts=("a",), truth=f"label {i}") for i in range(5000)]
     with pytest.raises(ValueError, match=r"x\.tsv: 5,000 labels in 5,000 rows: too many labels"):
-        tasks.split(own, where="x.tsv")
+        split(own, where="x.tsv")
 
 
 @pytest.mark.parametrize(
@@ -208,5 +208,5 @@ def test_a_digest_tells_any_change(tmp_path: Path) -> None:
     rows = toy.texts(5)
     found = items(read(toy.write(tmp_path / "a.tsv", rows)), "classify")
     other = [*found[:-1], Item(texts=found[-1].texts, truth="other")]
-    assert tasks.digest(found) == tasks.digest(list(found))
-    assert tasks.digest(found) != tasks.digest(other) != tasks.digest(found[::-1])
+    assert digest(found) == digest(list(found))
+    assert digest(found) != digest(other) != digest(found[::-1])

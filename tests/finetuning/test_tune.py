@@ -279,7 +279,7 @@ def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> 
 
 def test_small_data_is_learned_in_more_epochs() -> None:
     from unmask.finetuning.plan import Tuning, settle, steps
-    from unmask.finetuning.tasks import Columns, Task
+    from unmask.tasks.task import Columns, Task
 
     task = Task(does="classify", columns=Columns(texts=("text",), label="label"))
     asked = Tuning(base="x", task="classify", train="x")

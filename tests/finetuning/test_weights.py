@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from unmask.finetuning.job import prepare
 from unmask.finetuning.plan import Tuning
-from unmask.finetuning.tasks import Item
 from unmask.finetuning.weights import weights_of
 from unmask.heads.labels import OneOf
 from unmask.hiding.collate import pad
 from unmask.serving.finetune import finetune
+from unmask.tasks.task import Item
 from unmask.training.parallel import join
 
 ITEMS = [Item(texts=("x",), truth=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]

@@ -14,9 +14,9 @@ from unmask.batch import Batch
 from unmask.checkpoints.huggingface import write_folder
 from unmask.finetuning.ask import Ask
 from unmask.finetuning.kinds.catalogue import ask, heads_for
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.hiding.collate import pad
 from unmask.model import attention
+from unmask.tasks.task import Columns, Item, Task
 
 ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")
 LABELS = ("no", "yes")

@@ -12,7 +12,7 @@ from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
 from unmask.batch import IGNORE
 from unmask.finetuning.ask import Around
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.tasks import Columns, Item, Task
+from unmask.tasks.task import Columns, Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 
 ODD = (

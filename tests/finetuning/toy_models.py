@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from unmask.checkpoints.huggingface import write_folder
-from unmask.finetuning.tasks import Item
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
+from unmask.tasks.task import Item
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import TokenizerSpec
 

@@ -11,9 +11,9 @@ import torch
 from small_models import make, texts
 
 from unmask.cli import run
-from unmask.finetuning.tasks import Columns, Task
 from unmask.serving.ensemble import Ensemble
 from unmask.serving.pipeline import Pipeline, load
+from unmask.tasks.task import Columns, Task
 
 PAIRS = list(zip(texts(3), texts(3, seed=1), strict=True))
 SINGLE = texts(3, seed=2)

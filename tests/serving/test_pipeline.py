@@ -13,11 +13,11 @@ from toy_text import corpus
 
 from unmask.config import to_dict
 from unmask.finetuning.predict import predict
-from unmask.finetuning.tasks import Columns, Kind, Task
 from unmask.generation.decode import Decoding, generate
 from unmask.hiding.objectives import MASKED
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import LENGTH, Pipeline, listed, load
+from unmask.tasks.task import Columns, Kind, Task
 
 SOME = ["The old king saw the gate.", "", *texts(5, most=9), "the old king " * 30]
 LABELS = {0: "told", 1: "spoken", 2: "neither"}

@@ -11,16 +11,16 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning import reading
-from unmask.finetuning.choices import numbering_of, read_choices
-from unmask.finetuning.forms import plain_form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.tasks import Columns
 from unmask.tasks.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
 from unmask.tasks.bundled_suites import FOLDER, SUITES, find_suite
 from unmask.tasks.metrics.metric import METRICS
+from unmask.tasks.readers import column_values
+from unmask.tasks.readers.choices import numbering_of, read_choices
 from unmask.tasks.readers.squad import answers_of
 from unmask.tasks.readers.tables import Table, read
+from unmask.tasks.task import Columns
+from unmask.tasks.text_forms import plain_form
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -330,10 +330,12 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
         return {
             tag
             for i, truth in truths
-            for words in (reading.words(sentences[i], entry.text[0], table.where(i), "strict"),)
-            for tag in reading.tags(truth, entry.label, table.where(i), len(words))
+            for words in (
+                column_values.words(sentences[i], entry.text[0], table.where(i), "strict"),
+            )
+            for tag in column_values.tags(truth, entry.label, table.where(i), len(words))
         }
-    assert all(any(row) for row in reading.texts(table, entry.text, "strict"))
+    assert all(any(row) for row in column_values.texts(table, entry.text, "strict"))
     if entry.task == "answer":
         _, context = entry.text
         for (i, truth), text in zip(truths, table.column(context), strict=True):
@@ -349,9 +351,11 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
         assert all(isinstance(target, str) and target.strip() for target in targets)
         return set()
     if entry.task == "regress":
-        assert all(0 <= reading.number(t, entry.label, table.where(i)) <= 5 for i, t in truths)
+        assert all(
+            0 <= column_values.number(t, entry.label, table.where(i)) <= 5 for i, t in truths
+        )
         return set()
-    return {reading.label(truth, entry.label, table.where(i)) for i, truth in truths}
+    return {column_values.label(truth, entry.label, table.where(i)) for i, truth in truths}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")

@@ -8,7 +8,7 @@ import pytest
 from tokenizer_cases import EVERY, learned
 
 from unmask.finetuning.ask import columns_encoded, truncate
-from unmask.finetuning.tasks import Item
+from unmask.tasks.task import Item
 from unmask.tokens import beginning, tokenizer
 from unmask.tokens.tokenizer import Tokenizer
 

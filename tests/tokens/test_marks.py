@@ -19,8 +19,8 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from unmask.batch import IGNORE, WORD
 from unmask.finetuning.ask import Around
 from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.hiding.choose import NGrams, Words, WordSpans, can_be_hidden
+from unmask.tasks.task import Columns, Item, Task
 from unmask.tokens.marks import at_white_space, word_characters
 from unmask.tokens.tokenizer import (
     ELMO,

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.batch import IGNORE, Batch, Example
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 from unmask.published.card import Published, longest
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.beginning import LONG
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special

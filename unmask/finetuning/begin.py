@@ -24,13 +24,13 @@ from unmask.finetuning.auxiliary import with_language
 from unmask.finetuning.framing import OF_TOKENS, framed, grown, with_tokens
 from unmask.finetuning.kinds.catalogue import heads_for
 from unmask.finetuning.kinds.pooled import without_pooler
-from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, TokenLabels
 from unmask.heads.model import HeadSpec, Model
 from unmask.heads.recurrent import RecurrentTags
 from unmask.heads.spans import Spans
 from unmask.published.card import Published
 from unmask.published.catalogue import ALIASES, MODELS, nearest, published
+from unmask.tasks.task import Task
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import Vocabulary
 

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.ask import Answer, Around, Question
 from unmask.finetuning.in_words import SCORES_AT_ONCE, likelihoods, written
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.labels import RIGHT
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
+from unmask.tasks.task import Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

@@ -22,9 +22,9 @@ from unmask.finetuning.ask import (
 )
 from unmask.finetuning.blanks import in_order, in_turn
 from unmask.finetuning.patterns import Pattern
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import Model
 from unmask.hiding.collate import pad
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

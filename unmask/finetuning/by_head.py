@@ -18,8 +18,8 @@ from unmask.finetuning.ask import (
     n_texts,
     places,
 )
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import Model
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

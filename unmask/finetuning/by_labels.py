@@ -8,8 +8,8 @@ from jaxtyping import Float
 
 from unmask.batch import Batch
 from unmask.finetuning.ask import LABEL, Answer, Around, Question, columns_encoded, n_texts
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
+from unmask.tasks.task import Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

@@ -8,8 +8,8 @@ import numpy as np
 from unmask.batch import IGNORE, Example, Tokens
 from unmask.finetuning.ask import Question
 from unmask.finetuning.by_text import ByText
-from unmask.finetuning.tasks import Item
 from unmask.hiding.hide import AnyObjective
+from unmask.tasks.task import Item
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float, Int
 
 from unmask.batch import IGNORE, Batch
 from unmask.finetuning.ask import Answer, Around, Part, Question
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.heads.spans import END, START
 from unmask.model.names import AnyArchitecture
 from unmask.tasks.metrics import question_answering
+from unmask.tasks.task import Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

@@ -9,11 +9,11 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE, Batch, Example
 from unmask.finetuning.ask import Answer, Question
-from unmask.finetuning.forms import Form
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.generation.decode import generate
 from unmask.generation.settings import Beam, Decoding, Greedy
 from unmask.heads.model import Model
+from unmask.tasks.task import Item, Task, Truth
+from unmask.tasks.text_forms import Form
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

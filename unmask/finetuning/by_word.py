@@ -17,10 +17,10 @@ from unmask.finetuning.ask import (
     label_loss,
     places,
 )
-from unmask.finetuning.spans import Scheme, repair
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.heads.recurrent import PATH
+from unmask.tasks.tag_schemes import Scheme, repair
+from unmask.tasks.task import Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from unmask.finetuning.ask import Ask, Scores
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.tasks import Item, Truth
+from unmask.tasks.task import Item, Truth
 
 _MOST_CHARACTERS = 1000
 _AROUND = 120  # characters on either side of what a mistake is about

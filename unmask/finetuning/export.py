@@ -15,7 +15,7 @@ from unmask.checkpoints.written import written
 from unmask.files import move_into, utf8
 from unmask.finetuning.ask import LANGUAGE, in_words
 from unmask.finetuning.predict import FACTS
-from unmask.finetuning.tasks import Task
+from unmask.tasks.task import Task
 from unmask.training.aside import for_the_report
 from unmask.training.loop import versions
 

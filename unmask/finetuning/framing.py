@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.pooled import PoolOptions, has_two
-from unmask.finetuning.tasks import Task
 from unmask.model.architecture import Architecture
 from unmask.published.card import Published, resized
+from unmask.tasks.task import Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import TaskTokens
 

@@ -20,9 +20,9 @@ from unmask.finetuning.ask import (
     places,
     truncate,
 )
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 

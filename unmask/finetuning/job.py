@@ -24,7 +24,6 @@ from unmask.finetuning.auxiliary import weight_of, with_next
 from unmask.finetuning.batches import an_epoch, too_large
 from unmask.finetuning.begin import Beginning, begin
 from unmask.finetuning.by_text import ByText
-from unmask.finetuning.forms import plain_form
 from unmask.finetuning.framing import TOKENS
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
 from unmask.finetuning.kinds.pooled import reads_two
@@ -41,10 +40,11 @@ from unmask.finetuning.numbers import into_scale, scaled
 from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.source import drawn, with_source
-from unmask.finetuning.tasks import Item, Task, digest
 from unmask.finetuning.weights import weighted
 from unmask.heads.model import Model
 from unmask.hiding.sources import Sources
+from unmask.tasks.task import Item, Task, digest
+from unmask.tasks.text_forms import plain_form
 from unmask.text.records import listed
 from unmask.training import loop, parallel
 from unmask.training.memory import tokens_at_once

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from unmask.config import read_named
-from unmask.finetuning.forms import Form
 from unmask.hiding.sources import Sources
+from unmask.tasks.text_forms import Form
 from unmask.text.mix import smoothed
 
 LONGEST = 100

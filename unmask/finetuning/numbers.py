@@ -13,13 +13,13 @@ from torch import nn
 
 from unmask.finetuning.ask import LABEL, Ask
 from unmask.finetuning.by_head import ByHead
-from unmask.finetuning.tasks import Item
 from unmask.heads.labels import Labels, LabelsHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.model.parts import LayerNorm
 from unmask.model.transformer import Transformer
 from unmask.published.card import Published
+from unmask.tasks.task import Item
 
 
 def scaled(asked: Ask, card: Published, train: Sequence[Item]) -> Ask:

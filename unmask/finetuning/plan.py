@@ -9,17 +9,16 @@ from typing import Any, Literal, cast, get_type_hints
 import numpy as np
 
 from unmask.config import MOST_RATE, check, to_dict
-from unmask.finetuning import reading, tasks
-from unmask.finetuning.forms import form_of, plain_form
 from unmask.finetuning.in_domain import InDomain
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.kinds.files import Deciding, Naming
 from unmask.finetuning.kinds.kind import Informed
 from unmask.finetuning.methods import Full, Gradual, Method, Shape, SourceEncoder, rate_of
 from unmask.finetuning.mixture import Mixture, is_mixture, read_mixture
-from unmask.finetuning.tasks import KINDS, Columns, Item, Kind, Task
 from unmask.finetuning.weights import ClassWeights
-from unmask.tasks.readers import tables
+from unmask.tasks.readers import column_values, tables
+from unmask.tasks.readers.task_files import Deciding, Naming
+from unmask.tasks.task import KINDS, Columns, Item, Kind, Task, split
+from unmask.tasks.text_forms import form_of, plain_form
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import listed
@@ -74,7 +73,7 @@ class Tuning:
     """Names of the columns, of files without a header."""
     labels: tuple[str, ...] = ()
     """All labels, in their order. None named: those of the training file. Where a file has the
-    numbers 0, 1 and so on, these are places in them; see `reading.with_names`."""
+    numbers 0, 1 and so on, these are places in them; see `column_values.with_names`."""
     rows: int | None = None
     """Learn from so many rows of the training file, drawn by seed 0; fewer are among more."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -270,7 +269,7 @@ def _read(tuning: Tuning) -> Data:
     dev, test = (_other(tuning, path, columns, labels) for path in (tuning.dev, tuning.test))
     if tuning.dev is None:
         what = "sentences, parted by blank lines" if kind.files.tagged else "rows"
-        train, dev = tasks.split(train, where=tuning.train, what=what)
+        train, dev = split(train, where=tuning.train, what=what)
         n, m = len(train), len(dev)
         notes.append(
             f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
@@ -450,7 +449,7 @@ def _items(tuning: Tuning, table: tables.Table, columns: Columns) -> list[Item]:
     found = TASK_KINDS[tuning.task].files.items(
         table, columns, tuning.encoding_errors, known=True, options=tuning.options
     )
-    return reading.with_names(found, tuning.labels) if tuning.labels else found
+    return column_values.with_names(found, tuning.labels) if tuning.labels else found
 
 
 def _labels(tuning: Tuning, train: Sequence[Item], columns: Columns) -> tuple[str, ...]:
@@ -471,7 +470,7 @@ def _labels(tuning: Tuning, train: Sequence[Item], columns: Columns) -> tuple[st
 
 def _unseen(train: Sequence[Item], labels: Sequence[str], path: str) -> list[str]:
     """Say which labels are not learned, if any."""
-    seen = {label for item in train for label in reading.labels_in(item)}
+    seen = {label for item in train for label in column_values.labels_in(item)}
     unseen = [label for label in labels if label not in seen]
     return [f"{path}: no row that is learned from has {listed(unseen)}"] if unseen else []
 

@@ -25,12 +25,12 @@ from unmask.finetuning.ask import (
     check_length,
 )
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
-from unmask.finetuning.kinds.files import find_text_or_pair
-from unmask.finetuning.tasks import Columns, Item, Task
 from unmask.heads.labels import AnyOf, Labels
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import find_text_or_pair
+from unmask.tasks.task import Columns, Item, Task
 from unmask.text.records import listed
 
 _log = logging.getLogger(__name__)

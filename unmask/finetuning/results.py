@@ -13,8 +13,8 @@ from unmask.finetuning.error_analysis import list_errors
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.predict import Said
 from unmask.finetuning.task_metrics import compute_metrics, majority_predictions
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.tasks.metrics.calibration import brier, calibration
+from unmask.tasks.task import Item, Task, Truth
 
 MISTAKES = 25
 """Wrong answers that are shown."""

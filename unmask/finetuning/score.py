@@ -9,9 +9,9 @@ from unmask.finetuning.ask import Ask, Question, Settling
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.predict import BATCH_TOKENS, counted, loss, named, say, task_of
 from unmask.finetuning.task_metrics import compute_metrics
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.tasks.readers import tables
+from unmask.tasks.task import Item, Task
 from unmask.text.lines import EncodingErrors
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from unmask.finetuning.begin import Beginning
 from unmask.finetuning.methods import SourceEncoder
-from unmask.finetuning.tasks import Item
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.published.own import worded
+from unmask.tasks.task import Item
 from unmask.tokens.tokenizer import Tokenizer, learn
 from unmask.tokens.vocabulary import TokenizerSpec
 

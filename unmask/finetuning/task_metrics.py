@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.forms import Form
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.tasks.metrics.metric import MEAN
+from unmask.tasks.task import Columns, Item, Task, Truth
+from unmask.tasks.text_forms import Form
 
 _OF_100 = ("bleu", "chrf")
 

@@ -43,9 +43,9 @@ from unmask.finetuning.search import check as check_search
 from unmask.finetuning.search import plain as plain_trial
 from unmask.finetuning.single import State, train_one
 from unmask.finetuning.task_metrics import tasks_of
-from unmask.finetuning.tasks import Task, Truth
 from unmask.finetuning.tuned import Tuned
 from unmask.heads.model import Model
+from unmask.tasks.task import Task, Truth
 from unmask.training import parallel
 from unmask.training.aside import for_the_report
 from unmask.training.stopping import interruptible

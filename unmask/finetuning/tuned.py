@@ -15,7 +15,7 @@ from unmask.finetuning.export import write_model, write_record
 from unmask.finetuning.plan import Tuning
 from unmask.finetuning.predict import BATCH_TOKENS, predict
 from unmask.finetuning.results import Scored
-from unmask.finetuning.tasks import Task
+from unmask.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

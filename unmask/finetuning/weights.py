@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from unmask.finetuning import reading
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.labels import Labels, OneOf, TokenLabels
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.readers import column_values
+from unmask.tasks.task import Item, Task
 from unmask.text.records import listed
 
 ClassWeights = Literal["balanced"] | Mapping[str, float]
@@ -30,7 +30,7 @@ def weights_of(
     Raises:
         ValueError: a label is unknown, or a weight is no positive number.
     """
-    counts = Counter(label for item in items for label in reading.labels_in(item))
+    counts = Counter(label for item in items for label in column_values.labels_in(item))
     n = counts.total()
     if isinstance(given, str):
         if given != "balanced":

@@ -12,8 +12,8 @@ from unmask.finetuning.kinds.catalogue import ask
 from unmask.finetuning.predict import counted, given, loss, say, task_of
 from unmask.finetuning.score import read_items
 from unmask.finetuning.task_metrics import compute_metrics
-from unmask.finetuning.tasks import Item, Task
 from unmask.serving.pipeline import Pipeline, load
+from unmask.tasks.task import Item, Task
 from unmask.text.records import listed
 
 KINDS = ("classify", "pairs", "regress")

@@ -18,11 +18,11 @@ from unmask.finetuning.methods import Method, Shape, method_of
 from unmask.finetuning.plan import Tuning, Word
 from unmask.finetuning.predict import FACTS
 from unmask.finetuning.search import TRIALS
-from unmask.finetuning.tasks import Kind
 from unmask.finetuning.tune import Loaded, run
 from unmask.finetuning.tuned import Tuned
 from unmask.finetuning.weights import ClassWeights
 from unmask.serving.in_domain import adapt, check_domain
+from unmask.tasks.task import Kind
 from unmask.text.lines import EncodingErrors
 from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
 from unmask.training.recipe import Precision
@@ -80,7 +80,7 @@ def finetune(
     Args:
         base: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model that is
             open, or a name of the catalogue (its weights are then drawn at random).
-        task: one of `unmask.finetuning.tasks.KINDS`: classify, pairs, regress, tag, choose, ...
+        task: one of `unmask.tasks.task.KINDS`: classify, pairs, regress, tag, choose, ...
         train: a .tsv, .csv, .jsonl or .parquet file; to tag also .conllu and .conll; to generate
             also a .toml file, a mixture of tasks: see `unmask.finetuning.mixture`.
         dev: by which the best state is chosen. None: a tenth of the training file.

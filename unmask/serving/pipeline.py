@@ -28,7 +28,6 @@ from unmask.finetuning.kinds.generate import in_languages
 from unmask.finetuning.predict import named, predict, read_task, task_of
 from unmask.finetuning.score import score_file
 from unmask.finetuning.task_metrics import of_mixture
-from unmask.finetuning.tasks import Task
 from unmask.generation.choose import choose
 from unmask.generation.decode import candidates, generate, several, spoken, texts
 from unmask.generation.fill import Filled, fill
@@ -48,6 +47,7 @@ from unmask.published.catalogue import ALIASES, MODELS, nearest, published
 from unmask.published.fit import objective_of
 from unmask.serving.folders import Format, read_facts, save_model
 from unmask.tasks.readers import tables
+from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
 from unmask.text.mix import called, named_documents
 from unmask.tokens.tokenizer import Tokenizer

@@ -11,12 +11,12 @@ from jaxtyping import Float
 
 from unmask.evaluation.embed import Pooling
 from unmask.finetuning.by_span import tokens_of
-from unmask.finetuning.kinds.files import find_pair
 from unmask.finetuning.kinds.regress import FILES
 from unmask.serving.pipeline import Pipeline, listed, load
 from unmask.serving.spaces import is_vectors, open_space
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import tables
+from unmask.tasks.readers.task_files import find_pair
 from unmask.text.corpus import documents
 from unmask.text.lines import EncodingErrors
 from unmask.vectors.sentences import mean_vectors

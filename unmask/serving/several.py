@@ -16,10 +16,10 @@ from unmask.checkpoints.huggingface import Opened, locate
 from unmask.finetuning.ask import LANGUAGE, Answer, Ask, Question
 from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
 from unmask.finetuning.predict import BATCH_TOKENS, ROWS, of_texts, read_task, task_of
-from unmask.finetuning.tasks import Item, Task
 from unmask.heads.model import Model
 from unmask.hiding.collate import by_size, pad, size
 from unmask.model.canine import Table
+from unmask.tasks.task import Item, Task
 
 
 @dataclass(frozen=True, kw_only=True)

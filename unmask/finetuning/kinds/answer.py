@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import SPANS, Ask, in_words
 from unmask.finetuning.by_span import BySpan, around_context
-from unmask.finetuning.kinds.files import Files, as_record, refuse_choices
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published, spans
 from unmask.tasks.metrics.question_answering import answer_metrics
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.squad import answers_of
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import TaskFiles, as_record, refuse_choices
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -68,9 +68,11 @@ class QuestionRows:
     ) -> Columns:
         """Find a column of questions, one of contexts, and one of answers with their places."""
         refuse_choices(choices, "answer")
-        reading.check(table, texts, label, (2,), "answer")
+        column_values.check(table, texts, label, (2,), "answer")
         found = tuple(texts) or self._find(table)
-        label = label or reading.find_one(table, _ANSWERS, "answers", but=found, option="label")
+        label = label or column_values.find_one(
+            table, _ANSWERS, "answers", but=found, option="label"
+        )
         return Columns(texts=found, label=label)
 
     def texts(self, table: Table, columns: Columns) -> Columns:
@@ -80,8 +82,8 @@ class QuestionRows:
         return replace(columns, texts=self._find(table))
 
     def _find(self, table: Table) -> tuple[str, ...]:
-        question = reading.find_one(table, _QUESTIONS, QUESTION)
-        return question, reading.find_one(table, _CONTEXTS, CONTEXT, but=(question,))
+        question = column_values.find_one(table, _QUESTIONS, QUESTION)
+        return question, column_values.find_one(table, _CONTEXTS, CONTEXT, but=(question,))
 
     def items(
         self,
@@ -97,7 +99,7 @@ class QuestionRows:
         Raises:
             ValueError: an answer does not stand where it should, with file and question.
         """
-        texts = reading.texts(table, columns.texts, errors)
+        texts = column_values.texts(table, columns.texts, errors)
         wheres = _named_places(table)
         if not known:
             return [Item(texts=t, where=where) for t, where in zip(texts, wheres, strict=True)]
@@ -146,7 +148,7 @@ class QuestionRows:
 class AnswerFromText:
     """A part of a text that answers a question, or none."""
 
-    files: Files = QuestionRows()
+    files: TaskFiles = QuestionRows()
     in_parts: bool = True
     options: type = AnswerOptions
     one_label: bool = False

@@ -14,9 +14,9 @@ from unmask.finetuning.kinds.kind import TaskKind
 from unmask.finetuning.kinds.multilabel import MULTILABEL
 from unmask.finetuning.kinds.regress import REGRESS
 from unmask.finetuning.kinds.tag import TAG
-from unmask.finetuning.tasks import Kind, Task
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
+from unmask.tasks.task import Kind, Task
 from unmask.tokens.tokenizer import Tokenizer
 
 TASK_KINDS: Mapping[Kind, TaskKind] = {

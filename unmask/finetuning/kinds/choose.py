@@ -10,22 +10,22 @@ import numpy as np
 from unmask.config import from_dict
 from unmask.finetuning.ask import CHOICE, LABEL, Ask, in_words
 from unmask.finetuning.by_choice import ByChoice, ChoiceInWords
-from unmask.finetuning.choices import (
+from unmask.finetuning.kinds.classify import label_heads
+from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
+from unmask.heads.labels import Choice
+from unmask.heads.model import HeadSpec
+from unmask.published.card import Published
+from unmask.tasks.metrics.classification import accuracy
+from unmask.tasks.readers.choices import (
     Numbering,
     find_columns,
     find_texts,
     numbering_of,
     read_choices,
 )
-from unmask.finetuning.kinds.classify import label_heads
-from unmask.finetuning.kinds.files import Files, as_record
-from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
-from unmask.heads.labels import Choice
-from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
-from unmask.tasks.metrics.classification import accuracy
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import TaskFiles, as_record
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ class Choose:
     (`by_choice.choice_truth`): two that are the same text always tie, as in a few rows of ARC.
     """
 
-    files: Files = ChoiceRows()
+    files: TaskFiles = ChoiceRows()
     in_parts: bool = False
     options: type = ChooseOptions
     one_label: bool = False

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, LANGUAGE, Ask, in_words
 from unmask.finetuning.by_head import ByHead
 from unmask.finetuning.in_words import InWords, spell
-from unmask.finetuning.kinds.files import Files, TextRows, find_pair, find_text
 from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels, refuse_pool
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.classification import classification_metrics
+from unmask.tasks.readers import column_values
+from unmask.tasks.readers.task_files import TaskFiles, TextRows, find_pair, find_text
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 
 
@@ -26,18 +26,18 @@ from unmask.tokens.tokenizer import Tokenizer
 class Classify:
     """One label for a text, or for two."""
 
-    files: Files
+    files: TaskFiles
     in_parts: bool = False
     options: type = PoolOptions
     one_label: bool = True
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return reading.labels_of(items, where)
+        return column_values.labels_of(items, where)
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """Check that all labels are known."""
-        reading.check_labels(items, labels, column)
+        column_values.check_labels(items, labels, column)
 
     def metrics(self, task: Task) -> tuple[str, ...]:
         """Accuracy and the like; F1 of the second label where there are two."""
@@ -56,7 +56,9 @@ class Classify:
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent label, of ties the first."""
-        return most_frequent(task.labels, (t for item in items for t in reading.labels_in(item)))
+        return most_frequent(
+            task.labels, (t for item in items for t in column_values.labels_in(item))
+        )
 
     def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
         """Nothing is left to settle."""

@@ -7,14 +7,14 @@ from unmask.config import from_dict
 from unmask.finetuning.ask import LABEL, LANGUAGE, Around, Ask, check_length, has_encoder
 from unmask.finetuning.by_cloze import ByCloze
 from unmask.finetuning.kinds.classify import CLASSIFY
-from unmask.finetuning.kinds.files import Files, TextRows, find_text_or_pair
 from unmask.finetuning.kinds.kind import language_spec
 from unmask.finetuning.patterns import BLANK, Pattern
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.language import ByNext
 from unmask.heads.model import HeadSpec
 from unmask.model.decoder import TwoStreams
 from unmask.published.card import Published
+from unmask.tasks.readers.task_files import TaskFiles, TextRows, find_text_or_pair
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
 
@@ -42,7 +42,7 @@ FILES = TextRows(kind="cloze", counts=(1, 2), find=find_text_or_pair)
 class Cloze:
     """One label for a text, or for two, by its word."""
 
-    files: Files = FILES
+    files: TaskFiles = FILES
     in_parts: bool = False
     options: type = ClozeOptions
     one_label: bool = True

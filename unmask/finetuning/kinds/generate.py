@@ -7,15 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import LANGUAGE, Around, Ask, asked_stack, has_encoder
 from unmask.finetuning.by_hidden import ByHidden
 from unmask.finetuning.by_mixture import ByMixture
 from unmask.finetuning.by_text import ByText
-from unmask.finetuning.forms import TEXT_LIBRARIES, Form, form_of, plain_form
-from unmask.finetuning.kinds.files import Files, TextRows
 from unmask.finetuning.kinds.kind import language_spec
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.generation.settings import Beam, Greedy
 from unmask.heads.language import AfterSource, ByMask, ByNext
 from unmask.heads.model import HeadSpec
@@ -23,7 +19,11 @@ from unmask.published.card import Published
 from unmask.tasks.metrics import generation
 from unmask.tasks.metrics.metric import MEAN
 from unmask.tasks.metrics.question_answering import answer_metrics
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import TaskFiles, TextRows
+from unmask.tasks.task import Columns, Item, Task, Truth
+from unmask.tasks.text_forms import TEXT_LIBRARIES, Form, form_of, plain_form
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, named
 from unmask.tokens.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ class GenerateOptions:
     """What is read around a source, and how much is written."""
 
     form: str | Form | None = None
-    """How the task is put in text: a name of `unmask.finetuning.forms.FORMS` ("stsb"), or
+    """How the task is put in text: a name of `unmask.tasks.text_forms.FORMS` ("stsb"), or
     {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
     tasks: Mapping[str, Form] = field(default_factory=dict[str, Form])
     """Of a mixture the form of each task, by its name; a mixture's file says them."""
@@ -105,7 +105,7 @@ class GenerateOptions:
 
 
 def _find_source(table: Table) -> tuple[str, ...]:
-    return (reading.find_one(table, SOURCES, "source"),)
+    return (column_values.find_one(table, SOURCES, "source"),)
 
 
 def _all_targets(
@@ -137,8 +137,8 @@ def _closed(table: Table, column: str, form: Form) -> list[Truth]:
         for i, value in enumerate(table.column(column))
     ]
     if form.labels:
-        found = reading.with_names(found, form.labels)
-        reading.check_labels(found, form.labels, column)
+        found = column_values.with_names(found, form.labels)
+        column_values.check_labels(found, form.labels, column)
     return [cast("Truth", item.truth) for item in found]
 
 
@@ -154,7 +154,7 @@ def _target(value: object, column: str, where: str, errors: EncodingErrors) -> s
     if isinstance(value, str):
         return as_text(value, where, column, errors)
     if isinstance(value, int | float):
-        return reading.label(value, column, where)
+        return column_values.label(value, column, where)
     raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
 
 
@@ -176,7 +176,7 @@ class FormedRows(TextRows):
         if not form.closed:
             return None
         what = "label" if form.labels else "number"
-        return reading.find_one(table, form.customary, what, but=texts, option="label")
+        return column_values.find_one(table, form.customary, what, but=texts, option="label")
 
     def decided(
         self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
@@ -239,7 +239,7 @@ FILES = FormedRows(
 class Generate:
     """A text for one or several texts."""
 
-    files: Files = FILES
+    files: TaskFiles = FILES
     in_parts: bool = False
     options: type = GenerateOptions
     one_label: bool = False

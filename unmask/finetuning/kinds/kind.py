@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from unmask.finetuning.ask import LANGUAGE, Ask
-from unmask.finetuning.kinds.files import Files
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.language import Language
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.published.catalogue import family
+from unmask.tasks.readers.task_files import TaskFiles
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 
 
@@ -24,7 +24,7 @@ class TaskKind(Protocol):
     """A kind of task."""
 
     @property
-    def files(self) -> Files:
+    def files(self) -> TaskFiles:
         """What its files, and what is given to be predicted, say."""
         ...
 

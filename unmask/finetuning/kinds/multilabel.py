@@ -11,17 +11,17 @@ import numpy as np
 from jaxtyping import Bool
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import LABEL, Ask, in_words
 from unmask.finetuning.by_labels import ByLabels
-from unmask.finetuning.kinds.files import Files, TextRows, each, find_text
 from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.labels import AnyOf
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.multilabel import multilabel_metrics
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import TaskFiles, TextRows, each, find_text
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 from unmask.tokens.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ def labels_of(value: object, column: str, where: str, separator: str) -> tuple[s
     for part in parts:
         if part is None or (isinstance(part, str) and not part.strip()):
             raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
-    found = sorted(reading.label(part, column, where) for part in parts)
+    found = sorted(column_values.label(part, column, where) for part in parts)
     if twice := [a for a, b in pairwise(found) if a == b]:
         raise ValueError(
             f"{where}: {twice[0]!r} stands twice in column {column!r}: {named(value)}; a row names "
@@ -97,18 +97,18 @@ FILES = TextRows(
 class Multilabel:
     """Any of some labels, or none, for one or two texts."""
 
-    files: Files = FILES
+    files: TaskFiles = FILES
     in_parts: bool = False
     options: type = MultilabelOptions
     one_label: bool = False
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return reading.labels_of(items, where)
+        return column_values.labels_of(items, where)
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """Check that all labels are known."""
-        reading.check_labels(items, labels, column)
+        column_values.check_labels(items, labels, column)
 
     def metrics(self, task: Task) -> tuple[str, ...]:
         """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""

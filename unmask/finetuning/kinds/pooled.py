@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unmask.finetuning.ask import Around, asked_stack, has_encoder
-from unmask.finetuning.tasks import Task
 from unmask.heads.labels import Labels, Layers, Pool
 from unmask.published.card import Published
+from unmask.tasks.task import Task
 from unmask.tokens.vocabulary import Special
 
 Frame = Literal["own", "added"]

@@ -7,25 +7,25 @@ from typing import cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import Ask, in_words
 from unmask.finetuning.in_words import rounded
 from unmask.finetuning.kinds.classify import ask_for_label, label_heads
-from unmask.finetuning.kinds.files import Files, TextRows, each, find_text_or_pair
 from unmask.finetuning.kinds.pooled import PoolOptions
-from unmask.finetuning.tasks import Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.regression import regression_metrics
+from unmask.tasks.readers import column_values
+from unmask.tasks.readers.task_files import TaskFiles, TextRows, each, find_text_or_pair
+from unmask.tasks.task import Item, Task, Truth
 from unmask.tokens.tokenizer import Tokenizer
 
 FILES = TextRows(
     kind="regress",
     counts=(1, 2),
     find=find_text_or_pair,
-    customary=reading.NUMBERS,
+    customary=column_values.NUMBERS,
     what="score",
-    truths=each(reading.number),
+    truths=each(column_values.number),
 )
 
 
@@ -33,14 +33,14 @@ FILES = TextRows(
 class Regress:
     """A number for one or two texts."""
 
-    files: Files = FILES
+    files: TaskFiles = FILES
     in_parts: bool = False
     options: type = PoolOptions
     one_label: bool = False
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""
-        reading.check_varies(items, where)
+        column_values.check_varies(items, where)
         return ()
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:

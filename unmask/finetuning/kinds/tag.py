@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
 from unmask.finetuning.by_word import ByWord
 from unmask.finetuning.kinds.classify import most_frequent
-from unmask.finetuning.kinds.files import Files, as_words, refuse_choices
-from unmask.finetuning.spans import Scheme, impossible, scheme_of, unread
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
 from unmask.heads.model import HeadSpec
 from unmask.heads.recurrent import RecurrentTags
 from unmask.published.card import Published, token_labels
 from unmask.tasks.metrics.tagging import SCHEMES, marks_entities, tagging_metrics
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.conll import WORDS
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_files import TaskFiles, as_words, refuse_choices
+from unmask.tasks.tag_schemes import Scheme, impossible, scheme_of, unread
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors, parts
 from unmask.text.records import listed
 from unmask.tokens.tokenizer import Tokenizer
@@ -62,19 +62,23 @@ class SentenceRows:
     ) -> Columns:
         """Find a column of words, and one of tags; of CoNLL files without names the last."""
         refuse_choices(choices, "tag")
-        reading.check(table, texts, label, (1,), "tag")
-        found = tuple(texts) or (reading.find_one(table, reading.SENTENCES, "words"),)
+        column_values.check(table, texts, label, (1,), "tag")
+        found = tuple(texts) or (column_values.find_one(table, column_values.SENTENCES, "words"),)
         if label is None and table.columns[0] == WORDS and len(table.columns) > 1:
-            known = [name for name in table.columns if name.lower() in reading.TAGS]
+            known = [name for name in table.columns if name.lower() in column_values.TAGS]
             label = known[0] if known else table.columns[-1]
-        label = label or reading.find_one(table, reading.TAGS, "tags", but=found, option="label")
+        label = label or column_values.find_one(
+            table, column_values.TAGS, "tags", but=found, option="label"
+        )
         return Columns(texts=found, label=label)
 
     def texts(self, table: Table, columns: Columns) -> Columns:
         """Find the column of words."""
         if columns.texts[0] in table.columns:
             return columns
-        return replace(columns, texts=(reading.find_one(table, reading.SENTENCES, "words"),))
+        return replace(
+            columns, texts=(column_values.find_one(table, column_values.SENTENCES, "words"),)
+        )
 
     def items(
         self,
@@ -91,8 +95,8 @@ class SentenceRows:
         found: list[Item] = []
         for i, (value, truth) in enumerate(zip(values, truths, strict=True)):
             where = table.where(i)
-            words = reading.words(value, columns.texts[0], where, errors)
-            tags = reading.tags(truth, columns.label, where, len(words)) if known else None
+            words = column_values.words(value, columns.texts[0], where, errors)
+            tags = column_values.tags(truth, columns.label, where, len(words)) if known else None
             if words:
                 found.append(Item(texts=words, truth=tags, where=where))
         return found
@@ -114,18 +118,18 @@ class SentenceRows:
 class Tag:
     """A label for each word."""
 
-    files: Files = SentenceRows()
+    files: TaskFiles = SentenceRows()
     in_parts: bool = True
     options: type = TagOptions
     one_label: bool = False
 
     def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
         """List the tags that occur."""
-        return reading.labels_of(items, where)
+        return column_values.labels_of(items, where)
 
     def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
         """Check that all tags are known; warn of some that only look as if they marked entities."""
-        reading.check_labels(items, labels, column)
+        column_values.check_labels(items, labels, column)
         if (odd := unread(labels)) is not None:
             _log.warning(
                 "labels look as if they marked entities, but %r is of no scheme that is read (%s, "
@@ -163,7 +167,9 @@ class Tag:
 
     def usual(self, task: Task, items: Sequence[Item]) -> Truth:
         """Return the most frequent tag, which `results.chance` gives to every word."""
-        return most_frequent(task.labels, (t for item in items for t in reading.labels_in(item)))
+        return most_frequent(
+            task.labels, (t for item in items for t in column_values.labels_in(item))
+        )
 
     def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
         """Nothing is left to settle."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from unmask.finetuning import reading
-from unmask.finetuning.tasks import Columns
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import Columns
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, listed, named
 
@@ -84,7 +84,7 @@ def find_columns(
     read = find_texts(table, texts, choices)
     for name in [label] if label else []:
         table.check(name)
-    found = label or reading.find_one(
+    found = label or column_values.find_one(
         table, ANSWERS, "answer", but=(*read.texts, *read.choices), option="label"
     )
     return Columns(texts=read.texts, label=found, choices=read.choices)

@@ -10,7 +10,9 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
-from unmask.finetuning.spans import (
+from unmask.heads.crf import EDGE
+from unmask.tasks.metrics.tagging import entities, entity_scores
+from unmask.tasks.tag_schemes import (
     impossible,
     labels_of,
     may_follow,
@@ -20,8 +22,6 @@ from unmask.finetuning.spans import (
     types_of,
     unread,
 )
-from unmask.heads.crf import EDGE
-from unmask.tasks.metrics.tagging import entities, entity_scores
 
 SCHEMES = ("BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO")
 TYPES = ("PER", "LOC", "a-b")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.forms import FORMS, Form, form_of, rounded
 from unmask.tasks.metrics.regression import pearson, spearman
+from unmask.tasks.text_forms import FORMS, Form, form_of, rounded
 
 STSB, SST2, MNLI = FORMS["stsb"], FORMS["sst2"], FORMS["mnli"]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from unmask.finetuning import choices
-from unmask.finetuning.choices import find_columns, find_texts, numbering_of, read_choices
-from unmask.finetuning.tasks import Columns
+from unmask.tasks.readers import choices
+from unmask.tasks.readers.choices import find_columns, find_texts, numbering_of, read_choices
 from unmask.tasks.readers.tables import Table, read
+from unmask.tasks.task import Columns
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "multiple_choice"
 OPTIONS = [("rain", "snow", "wind"), ("a cat", "a dog", "a cow"), ("red", "green", "blue")]

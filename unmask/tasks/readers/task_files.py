@@ -1,18 +1,18 @@
-"""Files: what the rows of a file, or what is given to be predicted, say to a kind of task."""
+"""TaskFiles: what the rows of a file, or what is given to be predicted, say to a kind of task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from unmask.finetuning import reading
-from unmask.finetuning.tasks import Columns, Item, Task, Truth
+from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import Columns, Item, Task, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import named
 
 
 @runtime_checkable
-class Files(Protocol):
+class TaskFiles(Protocol):
     """What a kind of task reads."""
 
     @property
@@ -131,7 +131,7 @@ def each(read: Callable[[object, str, str], Truth]) -> Truths:
     return truths
 
 
-LABELS = each(reading.label)
+LABELS = each(column_values.label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class TextRows:
     """How many columns of text can be named. None: any number."""
     find: Callable[[Table], tuple[str, ...]]
     """Finds columns of text that are not named."""
-    customary: Sequence[str] = reading.CLASSES
+    customary: Sequence[str] = column_values.CLASSES
     """Names of the column of what is true."""
     what: str = "label"
     """Such a column holds, for messages."""
@@ -157,9 +157,9 @@ class TextRows:
         """Find the columns of text, and the one of what is true of them."""
         refuse_choices(choices, self.kind)
         counts = range(len(table.columns) + 1) if self.counts is None else self.counts
-        reading.check(table, texts, label, counts, self.kind)
+        column_values.check(table, texts, label, counts, self.kind)
         found = tuple(texts) or self.find(table)
-        label = label or reading.find_one(
+        label = label or column_values.find_one(
             table, self.customary, self.what, but=found, option="label"
         )
         return Columns(texts=found, label=label)
@@ -181,7 +181,7 @@ class TextRows:
         options: Mapping[str, Any],
     ) -> list[Item]:
         """Read texts, and what is true of them."""
-        texts = reading.texts(table, columns.texts, errors)
+        texts = column_values.texts(table, columns.texts, errors)
         truths = self.truths(table, columns, errors, options) if known else [None] * len(texts)
         return [
             Item(texts=t, truth=truth, where=table.where(i))
@@ -221,9 +221,9 @@ def find_text(table: Table) -> tuple[str, ...]:
             together.
     """
     try:
-        return (reading.find_one(table, reading.ONE_TEXT, "text"),)
+        return (column_values.find_one(table, column_values.ONE_TEXT, "text"),)
     except ValueError:
-        if (two := reading.find_two(table, reading.TWO_TEXTS)) is None:
+        if (two := column_values.find_two(table, column_values.TWO_TEXTS)) is None:
             raise
         raise ValueError(
             f"{table.path}: {two[0]!r} and {two[1]!r} are two texts, which task = pairs reads "
@@ -237,11 +237,11 @@ def find_pair(table: Table) -> tuple[str, ...]:
     Raises:
         ValueError: there are none, with the columns that there are.
     """
-    two = reading.find_two(table, reading.TWO_TEXTS)
+    two = column_values.find_two(table, column_values.TWO_TEXTS)
     if two is None:
         raise ValueError(
             f"{table.path}: which two columns hold the texts? "
-            f"None are called {' and '.join(reading.TWO_TEXTS[0])} or the like; "
+            f"None are called {' and '.join(column_values.TWO_TEXTS[0])} or the like; "
             f"{table.named_by('text, given twice')}"
         )
     return two
@@ -249,7 +249,7 @@ def find_pair(table: Table) -> tuple[str, ...]:
 
 def find_text_or_pair(table: Table) -> tuple[str, ...]:
     """Find two columns of text, or one."""
-    return reading.find_two(table, reading.TWO_TEXTS) or find_text(table)
+    return column_values.find_two(table, column_values.TWO_TEXTS) or find_text(table)
 
 
 def refuse_choices(choices: Sequence[str], kind: str) -> None:

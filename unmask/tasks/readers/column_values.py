@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from unmask.finetuning.tasks import Item, Truth
 from unmask.tasks.readers.conll import WORDS
 from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import Item, Truth
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import as_text, listed, named
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning import reading
 from unmask.tasks.metrics.classification import classification_metrics
 from unmask.tasks.metrics.regression import pearson, spearman
+from unmask.tasks.readers import column_values
 from unmask.text.records import listed
 
 _COLUMN = re.compile(r"\{([^{}]+)\}")
@@ -90,7 +90,7 @@ class Form:
     @property
     def customary(self) -> Sequence[str]:
         """Customary names of the column of labels or numbers; of other targets none."""
-        return reading.CLASSES if self.labels else reading.NUMBERS if self.step else ()
+        return column_values.CLASSES if self.labels else column_values.NUMBERS if self.step else ()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ class Form:
             ValueError: it is none of those that there are, with file and line.
         """
         if self.step is None:
-            return (reading.label(value, column, where),)
-        number = reading.number(value, column, where)
+            return (column_values.label(value, column, where),)
+        number = column_values.number(value, column, where)
         if self.between is not None and not self.between[0] <= number <= self.between[1]:
             low, high = self.between
             raise ValueError(f"{where}: {column!r} must be from {low:g} to {high:g}, got {number}")
@@ -130,7 +130,7 @@ class Form:
             number = float(said)
         except ValueError:
             return None
-        low, high = self.between or (-reading.LARGEST, reading.LARGEST)
+        low, high = self.between or (-column_values.LARGEST, column_values.LARGEST)
         return number if low <= number <= high else None
 
     def compute_metrics(
