@@ -653,8 +653,8 @@ def finetune(
         _option(
             "--tasks",
             metavar="SUITE",
-            help="A run for each of glue, sick, nli, topics, sentiment, tags, questions, choices, "
-            "text-to-text, as-text, summaries, tagger, imdb-few, trec-few, or of a .toml file, "
+            help="A run for each of as-text, choices, glue, imdb-few, nli, questions, sentiment, "
+            "sick, summaries, tagger, tags, text-to-text, topics, trec-few, or of a .toml file, "
             "in place of --task and --train.",
         ),
     ] = None,
