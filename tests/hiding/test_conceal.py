@@ -8,7 +8,7 @@ from vocabularies import BERT, GPT, LLAMA, T5, WORDS, long_text, text, texts
 
 from unmask.batch import IGNORE
 from unmask.hiding.choose import Everything, Spans, Tail, Tokenwise, Words, can_be_hidden, words_of
-from unmask.hiding.conceal import Future, InPlace, InTurn, PlaceBefore, Sentinels, join
+from unmask.hiding.conceal import Future, InPlace, InTurn, Order, PlaceBefore, Sentinels, join
 from unmask.hiding.hide import Hide
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -248,3 +248,12 @@ def test_texts_are_joined_whatever_their_ids_are_stored_as():
 
 def test_words_used_by_these_tests_are_ordinary():
     assert not set(range(10, WORDS)) & (BERT.ids | T5.ids | GPT.ids | LLAMA.ids)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_what_is_asked_ranks_from_one_on_and_what_is_seen_has_rank_zero(random):
+    hidden = np.array([True, False, True, True, False, True])
+    e = Order(random=random)(text(range(20, 26)), hidden, BERT, rng())
+    assert not e.rank[~hidden].any()
+    assert sorted(e.rank[hidden].tolist()) == [1, 2, 3, 4]
+    assert (e.targets != IGNORE).tolist() == hidden.tolist()
