@@ -456,7 +456,10 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
         ("prepare {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
         ("prepare {}/text.txt --workers 0", "workers must be at least 1, got 0"),
         ("prepare {}/text.txt --tokenizer {}/void", "void has no tokenizer"),
-        ("prepare {}/text.txt --tokenizer {}/bert --vocab-size 9", "vocab_size is of a tokenizer"),
+        (
+            "prepare {}/text.txt --tokenizer {}/bert --vocab-size 9",
+            "--vocab-size is of a tokenizer",
+        ),
         ("prepare {}/text.txt --model bret-mini", "did you mean 'bert-mini'"),
     ],
 )
@@ -511,7 +514,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --threads 0", "threads must be at least 1, got 0"),
         ("{}/small.toml {}/text.txt --workers -1", "workers must be at least 0, got -1"),
         ("{}/small.toml {}/text.txt --seed -1", "seed must be from 0"),
-        ("{}/small.toml {}/text.txt --checkpoint-every 0", "checkpoint_every must be at least 1"),
+        ("{}/small.toml {}/text.txt --checkpoint-every 0", "--checkpoint-every must be at least 1"),
         ("{}/small.toml {}/text.txt --device abacus", "device 'abacus' cannot be used here"),
         ("{}/small.toml {}/text.txt --set rate=nan", "--set rate=nan: rate must be above 0"),
         (
@@ -626,7 +629,7 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
     ("words", "line"),
     [
         ("fill {}/bert nothing", "has no blank: 'nothing'"),
-        ("fill {}/bert a[MASK] --top-k 0", "top_k must be at least 1"),
+        ("fill {}/bert a[MASK] --top-k 0", "--top-k must be at least 1"),
         ("fill {}/gpt a[MASK]", "does not fill blanks; use `generate`"),
         ("fill bert-mini a[MASK]", "bert-mini is a description without trained weights"),
         ("fill {}/none a[MASK]", "none: no such folder"),
@@ -662,7 +665,7 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("generate {}/gpt --prompt a --early-stopping maybe", "'maybe' is not one of"),
         (
             "generate {}/gpt --prompt a --temperature 1 --top-p 2",
-            "top_p must be above 0 and at most 1",
+            "--top-p must be above 0 and at most 1",
         ),
         ("generate {}/gpt --prompt a --seed -1", "seed must be at least 0"),
         ("embed {}/bert a --layer 9", "layer must be from -2 to 1, got 9"),

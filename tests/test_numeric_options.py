@@ -7,6 +7,8 @@ import pytest
 from typer.models import OptionInfo
 
 from unmask.cli import app, run
+from unmask.finetuning.benchmark import read_suite
+from unmask.studies.study import read_study
 
 OPTIONS = [
     (command.callback.__name__, (option.default, *option.param_decls)[-1])
@@ -42,12 +44,34 @@ def test_nothing_that_is_no_number_is_taken(value: str, capsys: pytest.CaptureFi
         check(command, option, value, capsys)
 
 
+PAIR = ("a.vec", "b.vec", "--dictionary", "pairs.txt")
 BEGUN = {
     "pretrain": ("bert-tiny", "--data", "text.txt", "--out", "run", "--quiet"),
     "generate": ("no-such-model", "--prompt", "the"),
     "prepare": ("text.txt", "--out", "run", "--quiet"),
+    "finetune": ("bert-tiny", "--task", "classify", "--train", "rows.csv", "--out", "run"),
+    "demo": ("--out", "run", "--quiet"),
+    "study": ("bart-noises", "--data", "text.txt", "--out", "run", "--quiet"),
+    "align": (*PAIR, "--moved", "3", "--out", "run", "--quiet"),
 }
 """Words with which a command is complete."""
+ZERO = {
+    ("pretrain", "--sampling"), ("pretrain", "--seed"), ("pretrain", "--workers"),
+    ("prepare", "--sampling"), ("prepare", "--workers"), ("study", "--workers"),
+    ("finetune", "--warmup"), ("finetune", "--average"), ("finetune", "--weight-decay"),
+    ("finetune", "--auxiliary"), ("finetune", "--dropout"), ("finetune", "--seed"),
+    ("finetune", "--search"), ("align", "--refine"), ("align", "--seed"),
+}  # fmt: skip
+"""What zero has a meaning for; in `generate` for more, which its own tests tell."""
+
+
+def refused(arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Check that it is a mistake, told in one line that has the name; nothing is written."""
+    assert run(arguments) == 2, arguments
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, (arguments, err)
+    assert name in err, (arguments, err)
+    assert "no such folder" not in err, (arguments, err)
 
 
 @pytest.mark.parametrize("command", BEGUN)
@@ -60,8 +84,76 @@ def test_what_cannot_be_negative_is_one_line_before_anything_is_made(
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the sun is good\n" * 9)
     for option in (option for name, option in OPTIONS if name == command):
-        assert run([command, *BEGUN[command], f"{option}=-1"]) == 2, option
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1, (option, err)
-        assert "no such folder" not in err, (option, err)
+        refused([command, *BEGUN[command], f"{option}=-1"], option, capsys)
+        if command != "generate" and (command, option) not in ZERO:
+            refused([command, *BEGUN[command], f"{option}=0"], option, capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_an_option_is_named_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.vec").write_text("2 2\nthe 1 0\nb 0 1\n")
+    near = ["neighbors", "a.vec", "the"]
+    refused([*near, "--top-k=0"], "unmask: --top-k must", capsys)
+    refused([*near, "--top-k", "0"], "unmask: --top-k must", capsys)
+    refused([*near, "-k", "0"], "unmask: -k must", capsys)
+    refused([*near, "-k0"], "unmask: -k must", capsys)
+    refused([*near, "--limit=0"], "unmask: --limit must", capsys)
+    refused(["convert", "no-such-model", "new", "--average=1"], "unmask: --average must", capsys)
+    given = ["finetune", *BEGUN["finetune"]]
+    refused([*given, "--weight-decay=-1"], "unmask: --weight-decay must", capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.vec"]
+
+
+SUITE = """
+[[benchmarks]]
+name = "x"
+task = "classify"
+rows = {}
+files = [{{train = "rows.csv"}}]
+"""
+STUDY = """
+asks = "which?"
+tasks = "nli"
+{}
+[[cells]]
+name = "one"
+model = "bert-tiny"
+{}
+"""
+STUDY_NUMBERS = {"tokens": 512, "rows": 10, "epochs": 1.0, "seeds": 1}
+WRONG = ("0", "-1", "nan", "inf", "-inf", "1e999", "'1'")
+
+
+def test_numbers_of_a_suites_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE.format(3))
+    assert read_suite(path).benchmarks[0].rows == 3
+    for value in (*WRONG, "1.5", "true"):
+        path.write_text(SUITE.format(value))
+        with pytest.raises(ValueError, match=r"suite\.toml: .*rows") as told:
+            read_suite(path)
+        assert "\n" not in str(told.value)
+
+
+def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+
+    def write(own: str = "", **other: str) -> None:
+        lines = [f"{name} = {value}" for name, value in {**STUDY_NUMBERS, **other}.items()]
+        path.write_text(STUDY.format("\n".join(lines), own))
+
+    write("reads = 0")
+    assert read_study(path).cells[0].reads == 0
+    for name in STUDY_NUMBERS:
+        for value in WRONG:
+            write(**{name: value})
+            with pytest.raises(ValueError, match=rf"study\.toml: .*{name}") as told:
+                read_study(path)
+            assert "\n" not in str(told.value)
+    for value in WRONG[1:]:
+        write(f"reads = {value}")
+        with pytest.raises(ValueError, match=r"study\.toml: .*reads"):
+            read_study(path)

@@ -6,6 +6,7 @@ Nothing heavy is imported before it is needed.
 import errno
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -258,9 +259,25 @@ def run(arguments: Sequence[str]) -> int:
         if told is None:
             raise
         line, status = told
-        tell(line, sys.stderr)
+        tell(_with_option(line, command, arguments), sys.stderr)
         return status
     return 0
+
+
+_NAMED = re.compile(r"unmask: (\w+)(?=: | must | is | are )")
+
+
+def _with_option(line: str, command: Any, arguments: Sequence[str]) -> str:
+    """Name an option as it was written where the library names the argument that it became."""
+    named = _NAMED.match(line)
+    called = command.commands.get(next((w for w in arguments if not w.startswith("-")), ""))
+    if named is None or called is None:
+        return line
+    written = {word.partition("=")[0] for word in arguments}
+    written |= {word[:2] for word in arguments if re.match("-[a-z]", word)}
+    options = [one for one in called.params if one.name.rstrip("_") == named[1]]
+    found = [name for one in options for name in one.opts if name in written and name[0] == "-"]
+    return f"unmask: {found[0]}{line[named.end() :]}" if found else line
 
 
 def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
@@ -1799,10 +1816,12 @@ def convert(
     rest = {"limit": limit if vectors is None else None, "white_space": white}
     _refuse(f"{source}: ", " is for a file of word vectors", **rest)
     from unmask.checkpoints.huggingface import opens_where
-    from unmask.serving.folders import check_new, model_format, take_mean
+    from unmask.serving.folders import check_mean, check_new, model_format, take_mean
 
     form = model_format(to)
     check_new(Path(target))
+    if average is not None:
+        check_mean(average)
     pipeline = _load(source, "cpu")
     if average is not None:
         take_mean(pipeline.model, Path(source), average)

@@ -117,6 +117,16 @@ def write_model(folder: Path, opened: Opened, figures: Mapping[str, Any]) -> Non
         (folder / "README.md").write_bytes(utf8(model_card(opened, figures)))
 
 
+def check_mean(n: int) -> None:
+    """Check of how many checkpoints a mean is asked.
+
+    Raises:
+        ValueError: it is of fewer than two.
+    """
+    if n < 2:
+        raise ValueError(f"average must be of 2 checkpoints or more, got {n}")
+
+
 def take_mean(model: Model, run: Path, n: int) -> None:
     """Give a model the mean of the last `n` checkpoints of the pretraining run that made it.
 
@@ -127,8 +137,7 @@ def take_mean(model: Model, run: Path, n: int) -> None:
         FileNotFoundError: the folder is no run.
         ValueError: it has fewer checkpoints, one is damaged, or they are of another model.
     """
-    if n < 2:
-        raise ValueError(f"a mean is of 2 checkpoints or more, got {n}")
+    check_mean(n)
     facts = read_facts(run)
     states = [one.tensors("model") for one in checkpoints.last(run, n)]
     weights = model.weights()

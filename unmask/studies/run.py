@@ -102,10 +102,10 @@ def run_study(
     except ValueError as error:
         raise ValueError(f"--{error}") from None
     now = whole.named(cells)
-    for cell in whole.cells:
-        _check(whole, cell, file)
     check_numbers(workers=workers, threads=threads)
     parallel.pick_device(device)
+    for cell in whole.cells:
+        _check(whole, cell, file)
     places = None if tasks_data is None else Path(tasks_data)
     for cell in whole.cells:
         _own_text(cell, places)
