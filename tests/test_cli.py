@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -794,6 +795,38 @@ def test_a_stream_that_is_interrupted_keeps_what_was_said(
     assert said.endswith("\n")
     assert len("the king") < len(said) < len(expected)
     assert expected.startswith(said[:-1])
+
+
+@pytest.mark.parametrize(
+    ("allocate", "line"),
+    [
+        (lambda: torch.empty(2**45), "there is no room for 140,737.5 GB more; "),
+        (lambda: np.empty(2**46), "there is no room for 512. TiB more; "),
+        (lambda: bytearray(2**46), ""),
+    ],
+    ids=["torch", "numpy", "python"],
+)
+def test_memory_that_is_not_there_is_told_in_one_line(
+    allocate: Callable[[], object],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("unmask.serving.describe.describe", lambda *_, **__: allocate())
+    assert cli.run(["show", "bert-tiny"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("unmask: out of memory")
+    assert line in told
+    assert told.count("\n") == 1
+
+
+def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object, **__: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("unmask.serving.describe.describe", fault)
+    with pytest.raises(RuntimeError, match="mat1"):
+        cli.run(["show", "bert-tiny"])
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])

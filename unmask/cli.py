@@ -253,6 +253,8 @@ def run(arguments: Sequence[str]) -> int:
         ImportError,
         FloatingPointError,
         KeyboardInterrupt,
+        MemoryError,
+        RuntimeError,
     ) as error:
         trains = any(word in _TRAIN for word in arguments[:2])
         told = None if "--traceback" in arguments[:1] else _told(error, trains=trains)
@@ -290,6 +292,9 @@ def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
         return _usage(error), 2
     if isinstance(error, KeyboardInterrupt):
         return f"unmask: {str(error) or 'interrupted'}", stop_status()
+    if isinstance(error, MemoryError | RuntimeError):
+        line = _out_of_memory(error)
+        return None if line is None else (f"unmask: {line}", 1)
     if isinstance(error, ChildProcessError) or (trains and isinstance(error, FloatingPointError)):
         return f"unmask: {error}", 1
     if isinstance(error, OSError) and error.errno is not None:
@@ -301,6 +306,26 @@ def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
         why = error.strerror or os.strerror(error.errno)
         return f"unmask: {where}{why[:1].lower()}{why[1:]}", 2
     return f"unmask: {error}", 2
+
+
+_ALLOCATION = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
+
+
+def _out_of_memory(error: Exception) -> str | None:
+    """Return the line that tells of memory that is not there; None of any other error.
+
+    NumPy and Python raise MemoryError; torch a RuntimeError, of the processor and of a GPU.
+    """
+    text = str(error)
+    refused = ("can't allocate memory", "out of memory")
+    if not isinstance(error, MemoryError) and not any(one in text.lower() for one in refused):
+        return None
+    found = _ALLOCATION.search(text)
+    size = "" if found is None else f" {found[1]} {found[2]}"
+    if size.endswith("bytes"):
+        size = f" {int(size.split()[0]) / 1e9:,.1f} GB"
+    wanted = f": there is no room for{size} more" if size else ""
+    return f"out of memory{wanted}; shorter texts, smaller batches or a smaller model need less"
 
 
 def _place(path: str) -> str:

@@ -14,6 +14,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from unmask.finetuning.tasks import Task
+
 from unmask.adapters.specs import Adapter
 from unmask.box import BOX
 from unmask.config import to_dict
@@ -23,7 +25,6 @@ from unmask.finetuning.plan import Tuning
 from unmask.finetuning.results import Scored
 from unmask.finetuning.search import Trial
 from unmask.finetuning.suite import Ran
-from unmask.finetuning.tasks import Task
 from unmask.heads.model import HeadSpec
 from unmask.hiding.loader import Cursor
 from unmask.model.architecture import EncoderDecoderArchitecture
