@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toy_text import corpus
 
@@ -68,6 +69,76 @@ def test_every_command_takes_them(folder: Path, capfd: pytest.CaptureFixture[str
     said = does(capfd, "convert", made, folder / f"p{ODD}", status=2)
     assert said.startswith(f"unmask: {folder}/p{ODD}: ".replace(ODD, r"caf\udce9"))
     assert "not UTF-8" in does(capfd, "predict", tuned, ODD, status=2)
+
+
+SUITE = """
+name = "toys"
+[[benchmarks]]
+name = "Good or bad"
+task = "classify"
+files = [{train = "café.csv", dev = "café.csv", text = ["text"], label = "label"}]
+"""
+STUDY = """
+asks = "How much should be hidden?"
+tasks = "café.toml"
+tokens = 512
+rows = 20
+epochs = 1
+seeds = 1
+changes = ["batch_tokens=256", "length=32", "dev=0.1"]
+cells = [{name = "little", model = "bert-tiny"}]
+"""
+
+
+def test_suites_and_studies_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = folder / f"{ODD}.txt"
+    (folder / "café.csv").write_bytes((folder / f"{ODD}.csv").read_bytes())  # TOML is UTF-8
+    for name in ("café.toml", f"{ODD}.toml"):
+        (folder / name).write_text(SUITE, encoding="utf-8")
+    (folder / f"study{ODD}.toml").write_text(STUDY, encoding="utf-8")
+    made, out = folder / f"run{ODD}", folder / f"suite{ODD}"
+    new = ("--steps", 2, "--quiet")
+    does(capfd, "pretrain", "bert-tiny", "--data", text, "--out", made, *new, *set_to(SMALL))
+    suite = ("finetune", made, "--tasks", folder / f"{ODD}.toml", "--data", folder, "--epochs", 1)
+    does(capfd, *suite, "--out", out, "--quiet")
+    does(capfd, "finetune", "--out", out, "--resume", "--quiet")
+    study = ("study", folder / f"study{ODD}.toml", "--data", text, "--tasks-data", folder)
+    does(capfd, *study, "--out", folder / f"cells{ODD}", "--quiet")
+    does(capfd, *study, "--out", folder / f"cells{ODD}", "--resume", "--quiet", "--json")
+
+
+def test_spaces_are_aligned(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, 8))
+    turn, _ = np.linalg.qr(rng.normal(size=(8, 8)))
+    for name, rows in (("a", vectors), ("b", vectors @ turn)):
+        words = (f"{name}{i} " + " ".join(f"{x:.5f}" for x in row) for i, row in enumerate(rows))
+        (folder / f"{name}{ODD}.vec").write_text("60 8\n" + "\n".join(words) + "\n")
+    pairs, out = folder / f"pairs{ODD}", folder / f"mapped{ODD}"
+    pairs.write_text("".join(f"a{i}\tb{i}\n" for i in range(60)))
+    both = [folder / f"{name}{ODD}.vec" for name in "ab"]
+    does(capfd, "align", *both, "--dictionary", pairs, "--seeds", 40, "--out", out, "--quiet")
+    assert json.loads((out / "align.json").read_text())
+    does(capfd, "neighbors", out / "source.vec", "a1")
+    does(capfd, "align", *both, "--anchors", pairs, "--moved", 3, "--quiet", status=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "it's", 'say "so"', "two\nlines", "a;b|c&d", "[x]*?", "%s{0}"]
+)
+def test_names_with_signs_are_names(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"the sun is {w} {i},{w}\n" for i in range(10) for w in ("good", "bad"))
+    Path(f"{name}.csv").write_text(f"text,label\n{rows}")
+    run_of = ("finetune", "bert-tiny", "--task", "classify", "--train", f"{name}.csv")
+    does(capfd, *run_of, "--out", name, "--epochs", 1, "--length", 16, "--quiet")
+    assert does(capfd, "predict", name, "--input", f"{name}.csv").count("\n") == 20
+    does(capfd, "show", name)
+    does(capfd, "report", name)
+    lacking = does(capfd, "predict", name, "--input", f"no {name}.csv", status=2)
+    assert lacking.startswith("unmask: no ")
 
 
 def test_word_vectors_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
