@@ -107,6 +107,38 @@ def test_an_option_is_named_as_it_was_written(
     assert [path.name for path in tmp_path.iterdir()] == ["a.vec"]
 
 
+WRONG_TUNING = (
+    "lora:rank=0", "lora:alpha=nan", "lora:dropout=1", "houlsby:width=0", "pfeiffer:width=-3",
+    "adamix:experts=0", "prefix:length=0", "prompt:length=0", "top:layers=0", "gradual:decay=0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([f"--tune={tune}"] for tune in WRONG_TUNING),
+        *(
+            ["--in-domain", f"--in-domain-set={number}"]
+            for number in ("epochs=0", "epochs=-1", "epochs=nan", "epochs=1e30")
+        ),
+    ],
+    ids=lambda words: words[-1],
+)
+def test_a_number_within_an_option_is_refused_by_the_options_name(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "--tune: " if words[0].startswith("--tune") else "in_domain.epochs must"
+    if words[-1] == "--tune=lora:alpha=nan":
+        name = "tune.alpha must"
+    given = ["finetune", *BEGUN["finetune"], "--length=16", *words]
+    refused(given, f"unmask: {name}", capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
 SUITE = """
 [[benchmarks]]
 name = "x"

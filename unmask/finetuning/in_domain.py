@@ -1,8 +1,9 @@
 """Before a task is learned, a model may go on with its own pretraining, on the text of the task."""
 
-import math
 from dataclasses import dataclass
 
+MOST_EPOCHS = 1e6
+"""Of any run: so many passes over two rows take days."""
 FOLDER = "in-domain"
 """Of that run, within the folder of the run of fine-tuning."""
 
@@ -34,8 +35,11 @@ class InDomain:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        if not 0 < self.epochs < math.inf:
-            raise ValueError(f"in_domain.epochs must be above 0, got {self.epochs}")
+        if not 0 < self.epochs <= MOST_EPOCHS:
+            raise ValueError(
+                f"in_domain.epochs must be above 0 and at most {MOST_EPOCHS:,.0f}, got "
+                f"{self.epochs}"
+            )
         for name, value in (("least", self.least), ("most", self.most)):
             if value is not None and value < 1:
                 raise ValueError(f"in_domain.{name} must be at least 1, got {value}")

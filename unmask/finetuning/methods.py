@@ -181,7 +181,10 @@ def method_of(said: "str | Method") -> Method:
                 f"tune must be a word, or word:name=value,name=value, got {said!r}"
             ) from None
     plain |= {k: str(plain[k]).split("+") for k in lists & set(plain)}
-    return from_dict(kind, plain, word)
+    try:
+        return from_dict(kind, plain, word)
+    except ValueError as error:
+        raise ValueError(f"tune: {said}: {error}") from None
 
 
 def word_of(method: Method) -> str:

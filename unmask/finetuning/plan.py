@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_type_hints
 import numpy as np
 
 from unmask.config import MOST_RATE, check, to_dict
-from unmask.finetuning.in_domain import InDomain
+from unmask.finetuning.in_domain import MOST_EPOCHS, InDomain
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.kinds.kind import Informed
 from unmask.finetuning.methods import Full, Gradual, Method, Shape, SourceEncoder, rate_of
@@ -32,7 +32,6 @@ PRETRAINED = "pretrained"
 
 _STEPS, _MOST_EPOCHS, _LEAST_EPOCHS = 1000, 20, 3
 _OFTEN = 1000
-_LONGEST = 1e6  # epochs
 _LEAST: Mapping[str, int] = {
     "batch": 1, "batch_tokens": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1,
     "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1, "search": 0,
@@ -166,8 +165,8 @@ class Tuning:
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
         self._check_most()
-        if self.epochs is not None and self.epochs > _LONGEST:
-            raise ValueError(f"epochs must be at most {_LONGEST:,.0f}, got {self.epochs}")
+        if self.epochs is not None and self.epochs > MOST_EPOCHS:
+            raise ValueError(f"epochs must be at most {MOST_EPOCHS:,.0f}, got {self.epochs}")
         if not 0 <= self.seed <= 2**63 - self.seeds:
             raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
         if not (0 <= self.warmup < 1 or (self.warmup > 0 and self.warmup % 1 == 0)):
