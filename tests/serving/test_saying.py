@@ -113,7 +113,7 @@ def test_characters_of_several_tokens_are_streamed_whole(tmp_path: Path) -> None
             said.append(token)
             yield token
 
-    wording = model._ask(["a"], "", ()).wordings[0]
+    wording = model._ask(["a"], "", None).wordings[0]
     pieces = list(model._streamed(steps(), said, wording, ""))
     assert pieces == [snowman] * 3
 
