@@ -829,6 +829,15 @@ def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.Monkey
         cli.run(["show", "bert-tiny"])
 
 
+def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("a b " * 2**20 + "c d\nshort\n")
+    assert [len(text) for text in cli._texts(None, path, None, "strict")] == [2**22 + 3, 5]
+    monkeypatch.setattr("unmask.text.records.LONGEST", 100)
+    with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
+        list(cli._texts(None, path, None, "strict"))
+
+
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
 def test_standard_input_that_holds_no_text_is_told(
     command: str, unmask: Run, home: Path, monkeypatch

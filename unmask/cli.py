@@ -2271,8 +2271,14 @@ def _texts(
         yield from map(_text, given)
     elif path is not None:
         from unmask.text.corpus import documents
+        from unmask.text.records import LONGEST
 
-        for document in documents(path, document="line", text=column, encoding_errors=errors):
+        # Each line is one text, and has one answer, however long it is.
+        for document in documents(
+            path, document="line", text=column, encoding_errors=errors, longest=2 * LONGEST
+        ):
+            if len(document.text) > LONGEST:
+                raise ValueError(f"{document.where}: a line of more than {LONGEST:,} characters")
             yield document.text
     else:
         yield from _standard_input(errors)
