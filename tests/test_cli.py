@@ -813,7 +813,7 @@ def test_memory_that_is_not_there_is_told_in_one_line() -> None:
     more = "; shorter texts, smaller batches or a smaller model need less"
     assert done.stderr.splitlines() == [
         f"unmask: out of memory: there is no room for 140,737.5 GB more{more}",
-        f"unmask: out of memory: there is no room for 512. TiB more{more}",
+        f"unmask: out of memory: there is no room for 512 TiB more{more}",
         f"unmask: out of memory{more}",
     ]
 

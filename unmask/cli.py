@@ -321,7 +321,7 @@ def _out_of_memory(error: Exception) -> str | None:
     if not isinstance(error, MemoryError) and not any(one in text.lower() for one in refused):
         return None
     found = _ALLOCATION.search(text)
-    size = "" if found is None else f" {found[1]} {found[2]}"
+    size = "" if found is None else f" {found[1].rstrip('.')} {found[2]}"
     if size.endswith("bytes"):
         size = f" {int(size.split()[0]) / 1e9:,.1f} GB"
     wanted = f": there is no room for{size} more" if size else ""
