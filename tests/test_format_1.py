@@ -35,7 +35,6 @@ NAMES = sorted(path.stem for path in SAVED.glob("*.json") if path.stem not in SE
 CARDS = json.loads(lzma.decompress((HERE / "cards.json.xz").read_bytes()))
 BESIDE = {"Progress": frozenset({"format", "logs", "seed", "precision", "optimizer", "versions"})}
 """Keys that stand in a table with those of a type."""
-OF_VECTORS = ("word2vec", "fasttext", "vectors")
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +133,6 @@ def test_there_is_a_run_of_each_kind() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_says_what_it_said(name: str) -> None:
-    if name in OF_VECTORS:
-        pytest.importorskip("scipy")
     folder = name if name == "unmask-mini-en" else f"saved/{name}"
     assert differences(answers(folder, tags=name == "tags"), expected(name)) == []
 

@@ -143,7 +143,6 @@ def test_names_with_signs_are_names(
 
 def test_word_vectors_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("numba")
-    pytest.importorskip("scipy")
     out, small = folder / f"v{ODD}", set_to(("objective.epochs=1", "architecture.d_model=8"))
     name = "word2vec-cbow-mini"
     does(capfd, "pretrain", name, "--data", folder / f"{ODD}.txt", "--out", out, "--quiet", *small)

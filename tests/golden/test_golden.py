@@ -45,7 +45,6 @@ def test_a_record_is_there_of_each_run_and_of_no_other() -> None:
 def test_a_run_is_as_it_was_recorded(name: str, files: Mapping[str, Path], tmp_path: Path) -> None:
     if RUNS[name].steps is None:  # word vectors
         pytest.importorskip("numba")
-        pytest.importorskip("scipy")
     was = golden_runs.recorded(name)
     assert was["card"] == RUNS[name].card
     assert was["inputs"] == golden_runs.inputs(files), "the runs read other text than was recorded"

@@ -110,7 +110,6 @@ def test_a_model_of_vectors_is_described(run) -> None:
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_words_are_drawn(method, run, home) -> None:
-    pytest.importorskip("sklearn")
     status, out, err = run(f"picture royal.vec pear --words list.txt --out x.svg --method {method}")
     assert (status, out) == (0, "x.svg: 4 words\n"), err
     assert err == "list.txt: 1 of 4 words are not known: nobody\n"
@@ -215,6 +214,5 @@ def test_labels_hide_no_other_where_there_is_room(space) -> None:
 def test_points_that_are_all_the_same_are_drawn(tmp_path) -> None:
     space = unmask.Space(("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32))
     for method in ("pca", "tsne"):
-        pytest.importorskip("sklearn")
         unmask.picture(space, ("a", "<b>", "c"), out=tmp_path / "x.svg", method=method)
         assert "&lt;b&gt;" in (tmp_path / "x.svg").read_text()

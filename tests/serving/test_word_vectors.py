@@ -12,7 +12,6 @@ import pytest
 from toy_text import corpus
 
 pytest.importorskip("numba")
-pytest.importorskip("scipy")
 
 import unmask
 from unmask import cli

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba")
-pytest.importorskip("scipy")
 
 from unmask.vectors import counts as counting
 from unmask.vectors import svd

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("numba")
-pytest.importorskip("scipy")
 
 from unmask.vectors.corpus import Corpus, count_ids, lexicon, of_ids
 from unmask.vectors.lsa import Lsa, weighted

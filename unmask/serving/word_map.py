@@ -64,7 +64,6 @@ def picture(
     Raises:
         FileNotFoundError: a file or folder is missing.
         ValueError: a word is not known, or there are too few or too many words.
-        ImportError: t-SNE needs scikit-learn.
     """
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {list(get_args(Method))}, got {method!r}")
@@ -175,10 +174,8 @@ def _components(wide: Float[np.ndarray, "n d"]) -> tuple[Points, float]:
 
 
 def _tsne(vectors: Float[np.ndarray, "n d"], begin: Points, seed: int) -> Points:
-    try:
-        from sklearn import manifold
-    except ModuleNotFoundError as error:
-        raise ImportError("t-SNE needs scikit-learn: pip install 'unmask[vectors]'") from error
+    from sklearn import manifold
+
     made = cast("Any", manifold).TSNE(
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         init=(begin / max(float(begin[:, 0].std()), 1e-300) * 1e-4).astype(np.float32),

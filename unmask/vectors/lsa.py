@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.vectors.corpus import Corpus, Lexicon
-from unmask.vectors.svd import require_scipy
 from unmask.vectors.windows import Windowed
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
 
     Raises:
         ValueError: there is one document only.
-        ImportError: scipy is not installed.
     """
-    require_scipy()
     from scipy.sparse import csr_matrix
 
     rows, columns, values = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()

@@ -4,7 +4,6 @@ Levy et al. 2015, Q15-1016, "Improving Distributional Similarity with Lessons Le
 Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
 """
 
-import importlib.util
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -109,7 +108,6 @@ def associations(counts: Counts, spec: Pmi) -> "csr_matrix[Any]":
 
     Raises:
         ValueError: nothing was counted.
-        ImportError: scipy is not installed.
     """
     if not counts.n_pairs:
         raise ValueError("no pair was counted: there is nothing to learn")
@@ -128,11 +126,7 @@ def associations(counts: Counts, spec: Pmi) -> "csr_matrix[Any]":
 
 
 def logarithms(counts: Counts) -> "csr_matrix[Any]":
-    """Give log(1 + count) of all pairs that were seen, as latent semantic analysis takes it.
-
-    Raises:
-        ImportError: scipy is not installed.
-    """
+    """Give log(1 + count) of all pairs that were seen, as latent semantic analysis has it."""
     return _matrix(counts, np.log1p(counts.values.astype(np.float64)))
 
 
@@ -143,9 +137,7 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
 
     Raises:
         ValueError: not fewer numbers than words, or a matrix of rank 0.
-        ImportError: scipy is not installed.
     """
-    require_scipy()
     from scipy.sparse.linalg import svds
 
     rows, columns = cast("tuple[int, int]", matrix.shape)
@@ -182,21 +174,8 @@ def check_width(n: int, d_model: int, of: str = "words") -> None:
 
 
 def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
-    require_scipy()
     from scipy.sparse import csr_matrix
 
     n = counts.n_words
     columns = counts.columns.copy()  # what is 0 is taken out in place
     return csr_matrix((values, columns, counts.offsets.copy()), shape=(n, n))
-
-
-def require_scipy() -> None:
-    """Check that scipy is installed.
-
-    Raises:
-        ImportError: it is not.
-    """
-    if importlib.util.find_spec("scipy") is None:
-        raise ImportError(
-            "factors of counts need scipy: pip install 'unmask[vectors]'", name="scipy"
-        )
